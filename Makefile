@@ -1,0 +1,44 @@
+# Every command of the project. Needs make and Python >= 3.11; the rest is fetched into .venv.
+
+BIN := .venv/bin
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock (make lock UPGRADE=--upgrade for newer versions)"
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format setup jars venv lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup ## Run the whole flow on this machine and compare what came out
+	@$(BIN)/headrace demo
+
+test: setup ## Run every test
+	@scripts/test
+
+check: venv ## Check format, lint, types, imports and house rules, as CI does
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/tidy
+
+format: venv ## Format the code and fix what can be fixed
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+setup: venv jars ## Make .venv from the lock, find a Java, fetch Spark's jars
+
+venv:
+	@scripts/setup
+
+jars: venv
+	@$(BIN)/headrace pipeline setup
+
+lock: venv ## Remake the lock files after a change of dependencies
+	$(COMPILE) $(UPGRADE) --all-extras --group dev -o requirements.lock pyproject.toml
+	$(COMPILE) $(UPGRADE) --group jvm -o requirements-jvm.lock
+
+clean: ## Remove .venv, caches and build output
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,305 @@
+"""The change feed API over HTTP, one method a call. Never retries by itself: who calls knows what a retry would mean.
+
+A call that got no answer raises :class:`~headrace.errors.ServerUnreachable`: a write's outcome is then *unknown*, and the
+caller asks the server where the feed is before it goes on (design rule "after every unclear outcome").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from headrace import errors
+from headrace.entries.bookmark import Bookmark
+from headrace.wire import documents as doc
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 5.0
+"""A server that does not accept a connection in this time is not there."""
+
+
+class FramesRange(NamedTuple):
+    """Stored frames that overlap a range, as bytes, and the feed's bounds when they were read."""
+
+    data: bytes
+    incarnation: str
+    head: int
+    oldest: int
+
+
+def place_headers(bookmark: Bookmark | None) -> dict[str, str]:
+    """Return the headers by which a reader says what it knows of the place it names."""
+    if bookmark is None:
+        return {}
+    headers = {"Headrace-Incarnation": bookmark.incarnation}
+    if bookmark.lsn is not None:
+        headers["Headrace-Lsn"] = str(bookmark.lsn)
+    return headers
+
+
+class FeedClient:
+    """A connection pool to one server. Use as ``async with FeedClient(url) as client`` or call :meth:`close`."""
+
+    def __init__(self, server: str, *, token: str | None = None, timeout_s: float = 30.0) -> None:
+        """Speak to ``server`` (``http://host:port``); ``token`` is sent as a bearer token to that origin only."""
+        if not server.startswith(("http://", "https://")):
+            raise errors.Usage(f"{server!r} is not a server address", hint="Write http://HOST:PORT.")
+        self.server = server.rstrip("/")
+        self._timeout_s = timeout_s
+        self._http = httpx.AsyncClient(
+            base_url=self.server,
+            headers={"Authorization": f"Bearer {token}"} if token else None,
+            timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
+            limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def register_publisher(
+        self,
+        agent_id: str,
+        feed: str,
+        *,
+        instance: str | None = None,
+        takeover: bool = False,
+        tenant_id: str | None = None,
+    ) -> doc.PublisherRegistered:
+        """Claim ``feed`` for ``agent_id``. Idempotent for the same instance; a new instance fences the older one."""
+        body = doc.RegisterPublisher(
+            agent_id=agent_id,
+            change_feed_id=feed,
+            instance=instance if instance is not None else msgspec.UNSET,
+            takeover=takeover,
+            tenant_id=tenant_id if tenant_id is not None else msgspec.UNSET,
+        )
+        return await self._json(
+            "POST", "/publishers/register", doc.PublisherRegistered, content=_encode(body)
+        )
+
+    async def append(
+        self,
+        feed: str,
+        entries: Sequence[doc.EntryIn],
+        *,
+        epoch: int | None = None,
+        incarnation: str | None = None,
+        source_position: bytes | None = None,
+        marked_at_ms: int | None = None,
+        traceparent: str | None = None,
+    ) -> doc.Appended:
+        """Append ``entries`` atomically. Returns only after they are durable; a repeat answers ``duplicate``."""
+        headers = {
+            "Headrace-Epoch": str(epoch) if epoch is not None else None,
+            "Headrace-Incarnation": incarnation,
+            "Headrace-Source-Position": base64.b64encode(source_position).decode()
+            if source_position
+            else None,
+            "Headrace-Marked-At": str(marked_at_ms) if marked_at_ms is not None else None,
+            "traceparent": traceparent,
+        }
+        return await self._json(
+            "POST",
+            f"{_feed(feed)}/entries",
+            doc.Appended,
+            content=_encode(doc.EntriesIn(entries=list(entries))),
+            headers={name: value for name, value in headers.items() if value is not None},
+        )
+
+    async def tail(self, feed: str, producer: str | None = None) -> doc.Tail:
+        """Return where ``feed`` ends, and the last append of ``producer`` if one is named."""
+        return await self._json("GET", f"{_feed(feed)}/tail", doc.Tail, params=_given(producer=producer))
+
+    async def register_listener(
+        self, listener_id: str, feed: str, *, hold: bool = False
+    ) -> doc.ListenerRegistered:
+        """Register a listener; idempotent. Returns the feed's bounds."""
+        body = doc.RegisterListener(listener_id=listener_id, change_feed_id=feed, hold=hold)
+        return await self._json("POST", "/listeners/register", doc.ListenerRegistered, content=_encode(body))
+
+    async def poll(
+        self,
+        feed: str,
+        listener_id: str,
+        after: int,
+        *,
+        bookmark: Bookmark | None = None,
+        timeout_ms: int = 30_000,
+        limit: int | None = None,
+    ) -> doc.ChangesList:
+        """Long poll: the entries after ``after`` as soon as there are any, an empty list at the time-out."""
+        params = {"listener-id": listener_id, "after-sequence-id": after, "timeout-ms": timeout_ms}
+        return await self._json(
+            "GET",
+            f"{_feed(feed)}/poll",
+            doc.ChangesList,
+            params=params | _given(limit=limit),
+            headers=place_headers(bookmark),
+            timeout_s=self._timeout_s + timeout_ms / 1000,
+        )
+
+    async def read(
+        self,
+        feed: str,
+        first: int,
+        last: int | None = None,
+        *,
+        limit: int | None = None,
+        bookmark: Bookmark | None = None,
+    ) -> doc.ChangesList:
+        """Return the entries ``first`` … ``last`` (inclusive), as many as the server's limits allow in one answer."""
+        return await self._json(
+            "GET",
+            f"{_feed(feed)}/entries",
+            doc.ChangesList,
+            params={"beg-sequence-id": first} | _given(**{"end-sequence-id": last, "limit": limit}),
+            headers=place_headers(bookmark),
+        )
+
+    async def read_frames(
+        self, feed: str, first: int, last: int, *, incarnation: str | None = None, lsn: str | None = None
+    ) -> FramesRange:
+        """Return the whole stored frames that overlap ``first`` … ``last``, up to 8 MiB or one frame.
+
+        The caller trims the first and last frame and asks again from the last sequence id + 1. ``lsn`` is that of the
+        entry ``first`` - 1.
+        """
+        headers = {"Accept": doc.FRAMES_TYPE} | _given(
+            **{"Headrace-Incarnation": incarnation, "Headrace-Lsn": lsn}
+        )
+        params = {"beg-sequence-id": first, "end-sequence-id": last}
+        answer = await self._call("GET", f"{_feed(feed)}/entries", params=params, headers=headers)
+        return FramesRange(
+            answer.content,
+            answer.headers["Headrace-Incarnation"],
+            int(answer.headers["Headrace-Head-Sequence-Id"]),
+            int(answer.headers["Headrace-Oldest-Sequence-Id"]),
+        )
+
+    async def put_position(self, listener_id: str, feed: str, bookmark: Bookmark) -> None:
+        """Report a listener's durable place, so that its lag becomes visible."""
+        body = doc.PositionIn(
+            incarnation=bookmark.incarnation,
+            sequence_id=bookmark.sequence_id,
+            lsn=str(bookmark.lsn) if bookmark.lsn is not None else None,
+        )
+        path = f"/listeners/{quote(listener_id, safe='')}{_feed(feed)}/position"
+        await self._call("PUT", path, content=_encode(body))
+
+    async def feeds(self) -> list[doc.FeedView]:
+        """Return all feeds."""
+        return (await self._json("GET", "/feeds", doc.FeedList)).feeds
+
+    async def feed(self, feed: str) -> doc.FeedView:
+        """Return one feed; FeedNotFound if there is none of this name."""
+        return await self._json("GET", _feed(feed), doc.FeedView)
+
+    async def alarms(self) -> list[doc.AlarmView]:
+        """Return the alarms, raised ones first."""
+        return (await self._json("GET", "/alarms", doc.AlarmList)).alarms
+
+    async def release(self, agent_id: str) -> list[str]:
+        """Lift the quarantine of ``agent_id``; returns the feeds concerned."""
+        path = f"/publishers/{quote(agent_id, safe='')}/release"
+        return (await self._json("POST", path, doc.Released)).feeds
+
+    async def ready(self) -> doc.Health:
+        """Return the server's readiness; it is an answer, not an error, when it is not ready."""
+        answer = await self._send("GET", "/readyz")
+        return _decode(answer, doc.Health)
+
+    async def _json(self, method: str, path: str, kind: type[T], **options: Any) -> T:
+        return _decode(await self._call(method, path, **options), kind)
+
+    async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        answer = await self._send(method, path, **options)
+        if answer.status_code >= 400:
+            raise problem_of(answer.status_code, answer.content)
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> httpx.Response:
+        given = dict(headers or {})
+        if content is not None:
+            given["Content-Type"] = "application/json"
+        bound = timeout_s if timeout_s is not None else self._timeout_s
+        try:
+            async with asyncio.timeout(
+                bound + CONNECT_TIMEOUT_S
+            ):  # a peer that trickles bytes must not hold us
+                return await self._http.request(
+                    method,
+                    path,
+                    content=content,
+                    params=params,
+                    headers=given,
+                    timeout=httpx.Timeout(bound, connect=CONNECT_TIMEOUT_S),
+                )
+        except TimeoutError:
+            raise errors.ServerUnreachable(f"{self.server}: no whole answer within {bound:g} s") from None
+        except httpx.TransportError as error:
+            reason = str(error) or type(error).__name__
+            raise errors.ServerUnreachable(f"{self.server}: {reason}") from None
+
+
+def problem_of(status: int, content: bytes) -> errors.HeadraceError:
+    """Return the error that a problem document (RFC 9457) stands for; a 5xx without one is ``unavailable``."""
+    try:
+        problem = msgspec.json.decode(content, type=dict[str, Any])
+        kind = errors.by_code(str(problem["code"]))
+    except (msgspec.DecodeError, msgspec.ValidationError, KeyError):
+        kind = errors.Unavailable if status >= 500 else errors.HeadraceError
+        return kind(f"the server answered {status}: {content[:200].decode(errors='replace')}")
+    error = kind(str(problem.get("detail", "")), hint=str(problem.get("hint", kind.hint)))
+    known = {"type", "title", "status", "detail", "code", "hint"}
+    error.members = {name: value for name, value in problem.items() if name not in known}
+    return error
+
+
+def _encode(body: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(body)
+
+
+def _decode(answer: httpx.Response, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise errors.ServerUnreachable(
+            f"{answer.url}: the answer is not what a Headrace server sends: {error}",
+            hint="Is this address a Headrace server?",
+        ) from None
+
+
+def _feed(feed: str) -> str:
+    return f"/feeds/{quote(feed, safe='')}"
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,45 @@
+"""Names: feed ids, agents, tenants, server regions; and the key prefix that is made of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from headrace.errors import InvalidRequest
+
+NAME_CHARS_MAX: Final = 200
+"""Longest name of a feed, agent, listener, tenant or region; keeps every key prefix well below a frame's fields."""
+
+_FEED = re.compile(r"[A-Za-z0-9._:@+~-]{1,200}")
+_TENANT = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_AGENT = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+def check_feed_id(text: str) -> str:
+    """Return ``text`` if it can name a feed (letters, digits and ``._:@+~-``), else raise InvalidRequest."""
+    return _check(_FEED, text, "change-feed-id", "letters, digits and . _ : @ + ~ -")
+
+
+def check_tenant(text: str) -> str:
+    """Return ``text`` if it can name a tenant or a server region, else raise InvalidRequest."""
+    return _check(_TENANT, text, "tenant-id", "letters, digits and . _ -")
+
+
+def check_agent_id(text: str, member: str = "agent-id") -> str:
+    """Return ``text`` if it can name an agent, an instance or a listener, else raise InvalidRequest."""
+    return _check(_AGENT, text, member, "printable ASCII characters without spaces")
+
+
+def key_prefix(region: str, tenant: str, feed: str) -> str:
+    """Return ``{server region}:{tenant}:{change-feed-id}:``, which a ``key_prefix_filter`` is matched against."""
+    return f"{region}:{tenant}:{feed}:"
+
+
+def _check(pattern: re.Pattern[str], text: str, member: str, allowed: str) -> str:
+    if not pattern.fullmatch(text):
+        raise InvalidRequest(
+            f"{member}: {text[:80]!r} is not a valid name",
+            hint=f"Use 1 to {NAME_CHARS_MAX} of: {allowed}.",
+            member=member,
+        )
+    return text

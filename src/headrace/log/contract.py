@@ -1,0 +1,87 @@
+"""What a store must do, and nothing more: one compare-and-set on the journal's end makes it fit for several servers.
+
+The rules (``rules.py``) decide; a store keeps bytes. Both stores pass ``tests/contract``. All calls are blocking and are
+made from worker threads; :meth:`Store.begin` and :meth:`Store.put` only from the one writer of a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headrace.log.tail import FeedTail
+from headrace.wire.frame import Frame, FrameHeader
+from headrace.wire.segment import FramePlace
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where the journal stands: what a group of appends is judged on.
+
+    ``end`` is the position of the next frame, ``global_ts`` the newest given, ``tails`` those of the feeds asked for that
+    exist.
+    """
+
+    end: int
+    global_ts: int
+    next_region_id: int
+    tails: Mapping[str, FeedTail]
+
+
+@dataclass(slots=True)
+class Group:
+    """Frames to write at ``begin.end``, in order, and the tails once they are there."""
+
+    frames: list[tuple[FrameHeader, bytes]] = field(default_factory=list)
+    tails: dict[str, FeedTail] = field(default_factory=dict)
+    global_ts: int = 0
+    next_region_id: int = 1
+
+
+class Store(Protocol):
+    """A journal's bytes."""
+
+    def begin(self, feeds: Collection[str]) -> Begin:
+        """Return the journal's end and clock, and the tails of ``feeds``."""
+
+    def put(self, begin: Begin, group: Group) -> None:
+        """Write the group's frames if the end is still ``begin.end``, durably, and only then make them visible.
+
+        Raises StoreUnavailable (nothing was written), or WriterStopped (durability unknown: no append before a restart).
+        """
+
+    def tail(self, feed: str) -> FeedTail | None:
+        """Return the durable tail of ``feed``; None if there is no such feed."""
+
+    def tails(self) -> Sequence[FeedTail]:
+        """Return the durable tails of all feeds, by region id."""
+
+    def end(self) -> int:
+        """Return the visible end: the position after the last durable frame."""
+
+    def oldest_position(self) -> int:
+        """Return the position of the oldest retained frame (the end if there is none)."""
+
+    def places(self, region_id: int, first: int, last: int, *, frames_max: int) -> Sequence[FramePlace]:
+        """Return the frames of a feed that overlap sequence ids ``first`` … ``last``, oldest first."""
+
+    def read(self, places: Sequence[FramePlace]) -> Sequence[Frame]:
+        """Return whole verified frames; JournalCorrupt (naming position, feed, range) if one is damaged."""
+
+    def walk(self, position: int, *, bytes_max: int) -> Sequence[Frame]:
+        """Return the frames of all feeds from ``position`` on in journal order: up to ``bytes_max`` bytes, at least one
+        if there is any below the visible end.
+        """
+
+    def drop_before(self, position: int) -> int:
+        """Drop whole segments that end at or below ``position``; returns the new oldest position."""
+
+    def on_moved(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` (from any thread) whenever the visible end has moved: how readers wait for more."""
+
+    def not_writable(self) -> str | None:
+        """Return why no append can be taken until a repair or a restart, or None."""
+
+    def close(self) -> None:
+        """Let go of files and locks."""

@@ -1,0 +1,43 @@
+"""Control frames: changes of state that order or fence, made durable by the same writer as the entries.
+
+A control frame's body is one JSON document: what happened, and the feed's whole tail afterwards. So each one also repairs
+what an older one said.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from headrace.errors import JournalCorrupt
+from headrace.log.tail import FeedTail
+
+
+class ControlKind(StrEnum):
+    """What a control frame says happened."""
+
+    FEED_MADE = "feed-made"
+    REGISTERED = "registered"
+    TAKEN_OVER = "taken-over"
+    QUARANTINED = "quarantined"
+    RELEASED = "released"
+
+
+class Control(msgspec.Struct, frozen=True, rename="kebab"):
+    """The body of a control frame. ``kind`` of a later version may be one that this one doesn't know."""
+
+    kind: str
+    feed: FeedTail
+
+    def encode(self) -> bytes:
+        """Return the JSON body."""
+        return msgspec.json.encode(self)
+
+
+def decode_control(body: bytes | memoryview) -> Control:
+    """Read a control frame's body; JournalCorrupt if it is not one."""
+    try:
+        return msgspec.json.decode(body, type=Control)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise JournalCorrupt(f"a control frame's body can't be read: {error}") from None

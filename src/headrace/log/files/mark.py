@@ -1,0 +1,52 @@
+"""The mark file behind a shared mapping: readers of other processes see the new end as soon as it is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.errors import JournalCorrupt
+from headrace.runtime.disk import Disk
+from headrace.wire import mark as wire_mark
+from headrace.wire.mark import Mark
+
+
+class MarkFile:
+    """The mark of one data folder. Only the journal's writer calls :meth:`store`."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        """Open the mark at ``path``, which must exist; JournalCorrupt if neither slot is intact."""
+        self._file = disk.open(path)
+        if self._file.size() < wire_mark.FILE_SIZE:
+            self._file.close()
+            raise JournalCorrupt(
+                f"{path}: the mark is {path.stat().st_size} bytes, not {wire_mark.FILE_SIZE}"
+            )
+        self._map = self._file.map_shared(wire_mark.FILE_SIZE, writable=True)
+        found = wire_mark.decode_marks(self._map[:], str(path))
+        if found is None:
+            self.close()
+            raise JournalCorrupt(f"{path}: both copies of the mark fail their checksum")
+        self.current = found
+
+    @staticmethod
+    def create(disk: Disk, path: Path, first: Mark) -> None:
+        """Put a new mark file at ``path``, durably."""
+        page = bytearray(wire_mark.FILE_SIZE)
+        page[first.offset : first.offset + wire_mark.SLOT_SIZE] = first.encode()
+        disk.write_whole(path, bytes(page))
+
+    def store(self, end: int, global_ts: int) -> None:
+        """Move the visible end; what stands below ``end`` must already be durable."""
+        self.current = Mark(self.current.counter + 1, end, global_ts)
+        offset = self.current.offset
+        self._map[offset : offset + wire_mark.SLOT_SIZE] = self.current.encode()
+
+    def sync(self) -> None:
+        """Make the mark durable; needed only before a new segment begins (a crash of the machine may set it back)."""
+        self._map.flush()
+
+    def close(self) -> None:
+        """Let go of mapping and file."""
+        if hasattr(self, "_map"):
+            self._map.close()
+        self._file.close()

@@ -1,0 +1,290 @@
+"""The file store: segments + mark in one data folder, owned by one process. See ``log/contract.py`` for the promises."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.errors import DataFolderLocked, JournalCorrupt, JournalLoss, StoreUnavailable, WriterStopped
+from headrace.log.contract import Begin, Group
+from headrace.log.files.index import OpenIndex
+from headrace.log.files.mark import MarkFile
+from headrace.log.files.recovery import recover
+from headrace.log.files.segment import SUFFIX, SegmentFile
+from headrace.log.tail import FeedTail, JournalState
+from headrace.runtime.disk import Disk, DiskFile
+from headrace.runtime.logs import get_logger
+from headrace.wire.frame import FIRST_POSITION, HEADER_SIZE, Frame, FrameKind, parse_header
+from headrace.wire.mark import Mark
+from headrace.wire.segment import FramePlace
+
+logger = get_logger("log")
+
+SEGMENT_BYTES: Final = 128 << 20
+"""A journal segment takes frames up to this size; retention drops whole segments."""
+
+
+class FileStore:
+    """A data folder's journal. Opening it recovers what a crash left; see ``recovery.py``."""
+
+    def __init__(self, folder: Path, *, disk: Disk | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
+        """Open the journal in ``folder``, made if it isn't there.
+
+        Raises DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt; nothing has been changed then.
+        """
+        self._disk = disk if disk is not None else Disk()
+        self._segment_bytes = segment_bytes
+        self._folder = folder
+        self._journal = folder / "journal"
+        self._callbacks: list[Callable[[], None]] = []
+        self._guard = threading.Lock()
+        self._stopped: str | None = None
+        self.alarms: list[str] = []
+        self._disk.make_folder(self._journal)
+        self._lock = self._take_lock(folder / "lock")
+        self._mark: MarkFile | None = None
+        self._segments: list[SegmentFile] = []
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_lock(self, path: Path) -> DiskFile:
+        lock = self._disk.open(path, create=True)
+        if not lock.lock():
+            lock.close()
+            raise DataFolderLocked(f"{self._folder}: another process owns this data folder")
+        return lock
+
+    def _open(self) -> None:
+        mark_path = self._folder / "mark"
+        paths = self._disk.list(self._journal, SUFFIX)
+        if not mark_path.exists():
+            if paths:
+                raise JournalCorrupt(f"{mark_path}: the mark is missing beside {len(paths)} journal segments")
+            MarkFile.create(self._disk, mark_path, Mark(0, FIRST_POSITION, 0))
+        self._mark = MarkFile(self._disk, mark_path)
+        if not paths:
+            if self._mark.current.end != FIRST_POSITION:
+                raise JournalLoss(f"{self._journal}: no journal segment is there, but the mark names an end")
+            self._segments = [SegmentFile.create(self._disk, self._journal, FIRST_POSITION, JournalState())]
+        else:
+            firsts = [int(path.stem, 16) for path in paths]
+            for path, end in zip(paths, [*firsts[1:], None], strict=True):
+                self._segments.append(SegmentFile(self._disk, path, end))
+        found = recover(self._disk, self._open_segment, self._mark, self._folder)
+        self.alarms += found.alarms
+        self._stopped = found.blocked
+        state = found.replay.state
+        self._end = found.end
+        self._global_ts = max(state.global_ts, self._mark.current.global_ts)
+        self._next_region_id = state.next_region_id
+        self._tails = dict(state.feeds)
+        self._index: OpenIndex = found.index
+        self._open_segment.use_index(found.index)
+        self._forget_dropped()
+
+    @property
+    def _open_segment(self) -> SegmentFile:
+        return self._segments[-1]
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def begin(self, feeds: Collection[str]) -> Begin:
+        """Return the journal's end and clock, and the tails of ``feeds`` that exist."""
+        if self._stopped is not None:
+            raise WriterStopped(f"no append is taken: {self._stopped}")
+        tails = {name: self._tails[name] for name in feeds if name in self._tails}
+        return Begin(self._end, self._global_ts, self._next_region_id, tails)
+
+    def put(self, begin: Begin, group: Group) -> None:
+        """Write, sync, move the mark, then show: in this order. See the contract for what each failure means."""
+        if self._stopped is not None or self._mark is None:
+            raise WriterStopped(f"no append is taken: {self._stopped or 'the store is closed'}")
+        if begin.end != self._end:
+            raise StoreUnavailable(f"the journal's end moved from {begin.end:#x} to {self._end:#x}")
+        data = b"".join(frame for _, frame in group.frames)
+        if data:
+            self._write(data)
+            self._mark.store(self._end + len(data), group.global_ts)
+        with self._guard:
+            self._end += len(data)
+            self._open_segment.end = self._end
+            self._global_ts = group.global_ts
+            self._next_region_id = group.next_region_id
+            for header, frame in group.frames:
+                if header.kind == FrameKind.ENTRIES:
+                    self._index.add(
+                        FramePlace(
+                            header.region_id,
+                            header.count,
+                            header.first_sequence_id,
+                            header.position,
+                            len(frame),
+                        )
+                    )
+            self._tails.update(group.tails)
+        for callback in self._callbacks:
+            callback()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            filled = self._end - self._open_segment.first_position
+            if filled and filled + len(data) > self._segment_bytes:
+                self._roll()
+            self._open_segment.write(self._end, data)
+        except OSError as error:
+            self._undo(error)
+        try:
+            self._open_segment.sync()
+        except OSError as error:
+            raise self._stop(f"the disk did not confirm a write: {error}") from error
+
+    def _undo(self, error: OSError) -> None:
+        """A write failed before any sync: cut it off again, so that nothing of it can ever be read."""
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise self._stop(f"the disk refused a write: {error}") from error
+        try:
+            self._open_segment.cut(self._end)
+        except OSError as second:
+            raise self._stop(f"the disk refused to cut off a failed write: {second}") from error
+        raise StoreUnavailable(f"the disk is full: {error}") from error
+
+    def _stop(self, reason: str) -> WriterStopped:
+        self._stopped = reason
+        logger.error("the writer has stopped for good", reason=reason)
+        return WriterStopped(f"no append is taken: {reason}")
+
+    def _roll(self) -> None:
+        """Seal the open segment and begin the next one with the state that it continues from."""
+        sealed = self._open_segment
+        sealed.seal(list(self._index))
+        if self._mark is not None:
+            self._mark.sync()
+        state = JournalState(
+            global_ts=self._global_ts,
+            next_region_id=self._next_region_id,
+            dropped_lsn=max(
+                (tail.dropped_lsn for tail in self._tails.values()), default=JournalState().dropped_lsn
+            ),
+            feeds=dict(self._tails),
+        )
+        fresh = SegmentFile.create(self._disk, self._journal, self._end, state)
+        index = OpenIndex()
+        fresh.use_index(index)
+        with self._guard:
+            self._index = index
+            self._segments = [*self._segments, fresh]
+
+    def drop_before(self, position: int) -> int:
+        """Drop whole segments that end at or below ``position``; only the writer's thread may call it."""
+        while len(self._segments) > 1 and self._segments[0].end <= position:
+            gone = self._segments[0]
+            with self._guard:
+                self._segments = self._segments[1:]
+                self._forget_dropped()
+            gone.close()
+            self._disk.remove(gone.path)
+        return self.oldest_position()
+
+    def _forget_dropped(self) -> None:
+        """What the oldest segment continues from is what was dropped before it."""
+        for name, then in self._segments[0].state.feeds.items():
+            tail = self._tails.get(name)
+            if tail is not None and then.first_sequence_id and tail.incarnation == then.incarnation:
+                self._tails[name] = msgspec.structs.replace(
+                    tail, dropped_sequence_id=then.next_sequence_id - 1, dropped_lsn=then.newest_lsn
+                )
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def tail(self, feed: str) -> FeedTail | None:
+        """Return the durable tail of ``feed``; None if there is no such feed."""
+        return self._tails.get(feed)
+
+    def tails(self) -> Sequence[FeedTail]:
+        """Return the durable tails of all feeds, by region id."""
+        with self._guard:
+            return sorted(self._tails.values(), key=lambda tail: tail.region_id)
+
+    def end(self) -> int:
+        """Return the visible end."""
+        return self._end
+
+    def oldest_position(self) -> int:
+        """Return the position of the oldest retained frame (the end if there is none)."""
+        return self._segments[0].first_position
+
+    def places(self, region_id: int, first: int, last: int, *, frames_max: int) -> Sequence[FramePlace]:
+        """Return the frames of a feed that overlap sequence ids ``first`` … ``last``, oldest first."""
+        with self._guard:
+            segments, found = self._segments, list[FramePlace]()
+            at = bisect_right(segments, first, key=lambda segment: _next_at_start(segment, region_id)) - 1
+            for segment in segments[max(0, at) :]:
+                if len(found) >= frames_max or _next_at_start(segment, region_id) > last:
+                    break
+                found += segment.index().places(region_id, first, last, frames_max=frames_max - len(found))
+            return found
+
+    def read(self, places: Sequence[FramePlace]) -> Sequence[Frame]:
+        """Return whole verified frames; JournalCorrupt (naming position, feed, range) if one is damaged."""
+        return [self._segment_at(place.position).frame_at(place) for place in places]
+
+    def walk(self, position: int, *, bytes_max: int) -> Sequence[Frame]:
+        """Return the frames of all feeds from ``position`` on in journal order, up to ``bytes_max`` or one frame."""
+        end = self._end
+        if position >= end:
+            return []
+        segment = self._segment_at(position)
+        stop = min(segment.end, end)
+        data = segment.read(position, min(max(bytes_max, HEADER_SIZE), stop - position))
+        header = parse_header(data)
+        if header is not None and header.position == position and header.size > len(data):
+            data = segment.read(position, header.size)
+        frames: list[Frame] = []
+        at = 0
+        while at < len(data):
+            header = parse_header(data, at)
+            if header is not None and at + header.size > len(data):
+                break
+            if header is None and frames and at + HEADER_SIZE > len(data):
+                break
+            frames.append(Frame(data, at, where=f"{segment.path} (position {position + at:#x})"))
+            at += frames[-1].header.size
+        return frames
+
+    def _segment_at(self, position: int) -> SegmentFile:
+        segments = self._segments
+        at = bisect_right(segments, position, key=lambda segment: segment.first_position) - 1
+        if at < 0:
+            raise JournalCorrupt(f"position {position:#x} lies below the oldest segment", position=position)
+        return segments[at]
+
+    def on_moved(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` from the writer's thread whenever the visible end has moved."""
+        self._callbacks.append(callback)
+
+    def not_writable(self) -> str | None:
+        """Return why no append can be taken until a repair or a restart, or None."""
+        return self._stopped
+
+    def close(self) -> None:
+        """Let go of files and locks."""
+        for segment in self._segments:
+            segment.close()
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
+        self._lock.close()
+
+
+def _next_at_start(segment: SegmentFile, region_id: int) -> int:
+    """The feed's next sequence id where this segment begins; 0 if the feed was not there yet."""
+    return segment.next_ids.get(region_id, 0)

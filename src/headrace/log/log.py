@@ -1,0 +1,186 @@
+"""The log as servers use it: one journal with its writer, its readers, and those who wait for more."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from headrace.entries.lsn import Lsn
+from headrace.errors import FeedNotFound
+from headrace.log import history
+from headrace.log.files.store import SEGMENT_BYTES, FileStore
+from headrace.log.metadata import Metadata
+from headrace.log.requests import Append, Appended, Register, Release
+from headrace.log.tail import FeedTail
+from headrace.log.writer import Writer
+from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.disk import Disk
+from headrace.wire.frame import Frame
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The log's own settings. ``region`` is the server region name that key prefixes begin with."""
+
+    region: str = "local"
+    segment_bytes: int = SEGMENT_BYTES
+    clock_lead_ms_max: int = 3_600_000
+
+
+class Log:
+    """A data folder's log, used from one event loop. Make it with :meth:`open`, then :meth:`start`."""
+
+    def __init__(self, store: FileStore, metadata: Metadata, settings: LogSettings, clock: Clock) -> None:
+        """Join the parts; :meth:`open` is the usual way."""
+        self.metadata = metadata
+        self._store = store
+        self._writer = Writer(
+            store, clock, region=settings.region, clock_lead_ms_max=settings.clock_lead_ms_max
+        )
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._seen: dict[str, int] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing = False
+
+    @classmethod
+    def open(
+        cls,
+        data_dir: Path,
+        *,
+        settings: LogSettings | None = None,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+    ) -> Self:
+        """Open and recover the log in ``data_dir``, made if it isn't there.
+
+        Raises DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt. What recovery found odd becomes an alarm.
+        """
+        settings = settings if settings is not None else LogSettings()
+        clock = clock if clock is not None else SystemClock()
+        store = FileStore(data_dir, disk=disk, segment_bytes=settings.segment_bytes)
+        try:
+            metadata = Metadata(data_dir / "metadata.sqlite3")
+        except BaseException:
+            store.close()
+            raise
+        for detail in store.alarms:
+            metadata.raise_alarm("journal-corrupt", detail, clock.wall_ms())
+        return cls(store, metadata, settings, clock)
+
+    async def start(self) -> None:
+        """Begin to take appends; call it from the loop that serves."""
+        self._loop = asyncio.get_running_loop()
+        self._store.on_moved(self._moved)
+        self._writer.start()
+
+    async def close(self) -> None:
+        """Answer what waits, then let go of the data folder."""
+        self._closing = True
+        self._loop = None
+        for future in [future for waiting in self._waiting.values() for future in waiting]:
+            _wake(future)
+        await asyncio.to_thread(self._writer.stop)
+        self._store.close()
+        self.metadata.close()
+
+    async def append(self, append: Append) -> Appended:
+        """Append atomically; answers only after durability. Raises the refusals of ``rules.py``, or Unavailable."""
+        return await self._writer.submit(append)
+
+    async def register(self, register: Register) -> FeedTail:
+        """Let a publisher claim a feed, made if it isn't there; the tail answered is durable."""
+        return await self._writer.submit(register)
+
+    async def release(self, agent_id: str) -> list[str]:
+        """Lift the quarantine of ``agent_id`` wherever it stands; returns the feeds."""
+        held = [
+            tail.name for tail in self.feeds() if tail.quarantine and tail.quarantine.agent_id == agent_id
+        ]
+        for feed in held:
+            await self._writer.submit(Release(feed, agent_id))
+        return held
+
+    def tail(self, feed: str) -> FeedTail:
+        """Return the durable tail of ``feed``; FeedNotFound."""
+        tail = self._store.tail(feed)
+        if tail is None:
+            raise FeedNotFound(f"there is no feed {feed}", change_feed_id=feed)
+        return tail
+
+    def feeds(self) -> list[FeedTail]:
+        """Return the durable tails of all feeds, by region id."""
+        return list(self._store.tails())
+
+    async def read(
+        self, feed: str, first: int, last: int, *, entries_max: int, bytes_max: int
+    ) -> list[Frame]:
+        """Return the stored frames that overlap ``first`` … ``last``: see :func:`history.frames_of_range`."""
+        tail = self.tail(feed)
+        return await asyncio.to_thread(
+            history.frames_of_range,
+            self._store,
+            tail,
+            first,
+            last,
+            entries_max=entries_max,
+            bytes_max=bytes_max,
+        )
+
+    async def lsn_at(self, feed: str, sequence_id: int) -> Lsn | None:
+        """Return the LSN of a retained entry or of the newest dropped one; None below that."""
+        tail = self.tail(feed)
+        if sequence_id in (tail.head, tail.dropped_sequence_id):
+            return history.lsn_at(self._store, tail, sequence_id)
+        return await asyncio.to_thread(history.lsn_at, self._store, tail, sequence_id)
+
+    async def wait_past(self, feed: str, sequence_id: int, timeout_s: float) -> bool:
+        """Return True as soon as the feed's head is above ``sequence_id``; False at the time-out or when closing."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while self.tail(feed).head <= sequence_id:
+            if self._closing or loop.time() >= deadline:
+                return False
+            await self._wait_for_move(feed, deadline)
+        return True
+
+    async def _wait_for_move(self, feed: str, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        waiting = self._waiting.setdefault(feed, set())
+        self._seen.setdefault(feed, self.tail(feed).head)
+        waiting.add(future)
+        timer = loop.call_at(deadline, _wake, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            waiting.discard(future)
+
+    @property
+    def not_ready(self) -> list[str]:
+        """Why appends can't be taken; empty when they can."""
+        reason = self._store.not_writable()
+        return [reason] if reason is not None else []
+
+    def _moved(self) -> None:
+        loop = self._loop
+        if loop is not None and self._waiting:
+            try:
+                loop.call_soon_threadsafe(self._wake_waiting)
+            except RuntimeError:  # the loop has ended: nobody is left to wake
+                self._loop = None
+
+    def _wake_waiting(self) -> None:
+        for feed in list(self._waiting):
+            head = self.tail(feed).head
+            if head > self._seen.get(feed, head):
+                del self._seen[feed]
+                for future in self._waiting.pop(feed):
+                    _wake(future)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

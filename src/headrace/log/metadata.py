@@ -1,0 +1,156 @@
+"""The metadata database (SQLite) beside the journal: bookmarks of listeners, and alarms.
+
+Nothing in it orders or fences; that is in the journal. Calls are short and are made from any thread of the server.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from headrace.errors import JournalCorrupt
+from headrace.wire.versions import METADATA, check_readable
+
+ALARMS_MAX: Final = 500
+"""Alarms shown: all that stand, then the newest cleared ones."""
+
+
+class ListenerRow(NamedTuple):
+    """A registered listener and the bookmark it last reported; ``sequence_id`` is None if it never did."""
+
+    listener_id: str
+    feed: str
+    hold: bool
+    incarnation: str | None
+    sequence_id: int | None
+    lsn: str | None
+    seen_at_ms: int
+
+
+class AlarmRow(NamedTuple):
+    """Something that needs a person; ``cleared_at_ms`` is None while it stands."""
+
+    alarm_id: int
+    code: str
+    feed: str
+    agent_id: str
+    detail: str
+    raised_at_ms: int
+    cleared_at_ms: int | None
+
+
+class Metadata:
+    """An open metadata database; one process owns it (the data folder's lock says so)."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the database; FormatTooNew before anything is changed, JournalCorrupt if it is damaged."""
+        self._guard = threading.Lock()
+        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        try:
+            self._open(path)
+        except sqlite3.DatabaseError as error:
+            self._database.close()
+            raise JournalCorrupt(
+                f"{path}: not a usable metadata database: {error}",
+                hint="Move it away: bookmarks of listeners and alarms are lost, the journal is not touched.",
+            ) from None
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _open(self, path: Path) -> None:
+        tables = self._rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'format'")
+        if tables:
+            for (readable_from,) in self._rows("SELECT readable_from FROM format"):
+                check_readable(str(path), readable_from, METADATA)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")
+        script = resources.files("headrace.log").joinpath("metadata.sql").read_text(encoding="utf-8")
+        self._database.executescript(script)
+        if not tables:
+            self._database.execute("INSERT INTO format VALUES (?, ?)", METADATA)
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._guard:
+            self._database.close()
+
+    def register_listener(self, listener_id: str, feed: str, hold: bool, now_ms: int) -> None:
+        """Register a listener with a feed; its bookmark, if it has one, stays."""
+        self._write(
+            "INSERT INTO listener (listener_id, feed, hold, seen_at_ms) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (listener_id, feed) DO UPDATE SET hold = excluded.hold, seen_at_ms = excluded.seen_at_ms",
+            (listener_id, feed, int(hold), now_ms),
+        )
+
+    def listener(self, listener_id: str, feed: str) -> ListenerRow | None:
+        """Return a registered listener, or None."""
+        rows = self._listeners("listener_id = ? AND feed = ?", (listener_id, feed))
+        return rows[0] if rows else None
+
+    def listeners(self, feed: str) -> list[ListenerRow]:
+        """Return the listeners of a feed, by name."""
+        return self._listeners("feed = ? ORDER BY listener_id", (feed,))
+
+    def _listeners(self, where: str, values: Iterable[Any]) -> list[ListenerRow]:
+        columns = "listener_id, feed, hold, incarnation, sequence_id, lsn, seen_at_ms"
+        rows = self._rows(f"SELECT {columns} FROM listener WHERE {where}", values)  # noqa: S608  # constants only
+        return [ListenerRow(row[0], row[1], bool(row[2]), *row[3:]) for row in rows]
+
+    def put_position(  # noqa: PLR0917  # the columns of one row
+        self, listener_id: str, feed: str, incarnation: str, sequence_id: int, lsn: str | None, now_ms: int
+    ) -> None:
+        """Keep the bookmark that a registered listener reports."""
+        self._write(
+            "UPDATE listener SET incarnation = ?, sequence_id = ?, lsn = ?, seen_at_ms = ?"
+            " WHERE listener_id = ? AND feed = ?",
+            (incarnation, sequence_id, lsn, now_ms, listener_id, feed),
+        )
+
+    def seen(self, listeners: Iterable[tuple[str, str]], now_ms: int) -> None:
+        """Note that these (listener id, feed) pairs have asked for entries; one transaction for all."""
+        with self._guard, self._database:
+            self._database.execute("BEGIN")
+            self._database.executemany(
+                "UPDATE listener SET seen_at_ms = ? WHERE listener_id = ? AND feed = ?",
+                [(now_ms, listener_id, feed) for listener_id, feed in listeners],
+            )
+
+    def raise_alarm(self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = "") -> int:
+        """Raise an alarm and return its id; one that stands for the same (code, feed, agent) is brought up to date."""
+        with self._guard:
+            row = self._database.execute(
+                "INSERT INTO alarm (code, feed, agent_id, detail, raised_at_ms) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT (code, feed, agent_id) WHERE cleared_at_ms IS NULL"
+                " DO UPDATE SET detail = excluded.detail RETURNING alarm_id",
+                (code, feed, agent_id, detail, now_ms),
+            ).fetchone()
+        return int(row[0])
+
+    def clear_alarms(self, code: str, *, agent_id: str, now_ms: int) -> None:
+        """Clear the alarms of this code that stand against ``agent_id``."""
+        self._write(
+            "UPDATE alarm SET cleared_at_ms = ? WHERE code = ? AND agent_id = ? AND cleared_at_ms IS NULL",
+            (now_ms, code, agent_id),
+        )
+
+    def alarms(self) -> list[AlarmRow]:
+        """Return the alarms that stand, newest first, then the newest cleared ones."""
+        rows = self._rows(
+            "SELECT alarm_id, code, feed, agent_id, detail, raised_at_ms, cleared_at_ms FROM alarm"
+            " ORDER BY cleared_at_ms IS NOT NULL, raised_at_ms DESC, alarm_id DESC LIMIT ?",
+            (ALARMS_MAX,),
+        )
+        return [AlarmRow(*row) for row in rows]
+
+    def _write(self, statement: str, values: Iterable[Any]) -> None:
+        with self._guard:
+            self._database.execute(statement, tuple(values))
+
+    def _rows(self, statement: str, values: Iterable[Any] = ()) -> list[Any]:
+        with self._guard:
+            return self._database.execute(statement, tuple(values)).fetchall()

@@ -1,0 +1,78 @@
+"""What can be asked of the log's writer, and what it answers. Values; judged by ``rules``, in the order they came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.entries.lsn import Lsn
+from headrace.log.tail import FeedTail
+from headrace.wire.frame import Area
+
+NEXT: Final = -1
+"""An expected offset that means "the next one" (KAFKA-2260's sigil)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Append:
+    """One atomic append: all its entries, or nothing.
+
+    ``halves`` are the producer's halves (:func:`headrace.wire.entry.encode_half`), ``digest`` their digest.
+    ``expected_offsets`` and ``sequence_ids`` name places: empty, or one per entry, :data:`NEXT` where an entry names none.
+    ``epoch`` None: judged as the epoch of that agent's last registration. ``transaction_ends``: indexes of entries that
+    end a source transaction. ``area``: what else stands in the frame (source position, times, trace parent).
+    """
+
+    feed: str
+    producer: str
+    halves: Sequence[bytes]
+    digest: bytes
+    epoch: int | None = None
+    incarnation: str | None = None
+    expected_offsets: Sequence[int] = ()
+    sequence_ids: Sequence[int] = ()
+    transaction_ends: Sequence[int] = ()
+    area: Mapping[Area, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Register:
+    """A publisher claims a feed, which is made if it isn't there.
+
+    Same agent and same ``instance``: same epoch. A new instance bumps the epoch and fences the older one. Another agent
+    is refused unless ``takeover``. ``new_incarnation`` is the UUID that a feed made by this request gets.
+    """
+
+    feed: str
+    agent_id: str
+    instance: str
+    tenant: str
+    new_incarnation: str
+    takeover: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """An operator lifts the quarantine of an agent in one feed."""
+
+    feed: str
+    agent_id: str
+
+
+Request = Append | Register | Release
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The places of an append's entries. ``duplicate``: they had been stored before; these are the original places."""
+
+    incarnation: str
+    first_sequence_id: int
+    last_sequence_id: int
+    first_lsn: Lsn
+    last_lsn: Lsn
+    duplicate: bool = False
+
+
+Outcome = Appended | FeedTail

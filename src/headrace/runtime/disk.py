@@ -1,0 +1,142 @@
+"""The only module that reads, writes and syncs files by hand: journal, mark, locks, spools.
+
+Everything durable goes through a :class:`Disk`, so that a fault-injecting twin can stand in for it. The way to make
+bytes durable is chosen here: ``fdatasync`` where there is one, ``F_FULLFSYNC`` on macOS (whose ``fsync`` only reaches
+the drive's cache), else ``fsync``. (SQLite syncs its own files.)
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+if sys.platform != "win32":
+    import fcntl
+
+
+class DiskFile:
+    """One open file, written at given offsets. Closed by :meth:`close` or at the end of a ``with``."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of ``data`` at ``offset`` (a short write goes on); OSError if the disk refuses."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, offset)
+            view, offset = view[written:], offset + written
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
+        parts: list[bytes] = []
+        while size > 0:
+            part = os.pread(self._fd, size, offset)
+            if not part:
+                break
+            parts.append(part)
+            offset, size = offset + len(part), size - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def size(self) -> int:
+        """Return the file's length in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file to ``size`` bytes; not durable before :meth:`sync`."""
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        """Return only when all that was written is durable. OSError: nothing may be assumed of any of it."""
+        if sys.platform == "darwin":
+            fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
+        elif hasattr(os, "fdatasync"):
+            os.fdatasync(self._fd)
+        else:
+            os.fsync(self._fd)
+
+    def map_shared(self, size: int, *, writable: bool) -> mmap.mmap:
+        """Map the first ``size`` bytes, shared with every process that maps them."""
+        return mmap.mmap(self._fd, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+
+    def lock(self) -> bool:
+        """Take this file's exclusive lock, kept until close or the process's end; False if another has it."""
+        if sys.platform == "win32":
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the file; does nothing the second time."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Disk:
+    """The machine's file system, as far as Headrace needs it."""
+
+    def open(self, path: Path, *, create: bool = False, readonly: bool = False) -> DiskFile:
+        """Open ``path`` for reading and writing (or reading only); ``create`` makes it if it isn't there."""
+        flags = os.O_RDONLY if readonly else os.O_RDWR
+        fd = os.open(path, flags | (os.O_CREAT if create else 0) | getattr(os, "O_CLOEXEC", 0), 0o640)
+        return DiskFile(path, fd)
+
+    def make_folder(self, path: Path) -> None:
+        """Make ``path`` and its parents, durably."""
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(mode=0o750, exist_ok=True)
+            self.sync_folder(folder.parent)
+
+    def sync_folder(self, path: Path) -> None:
+        """Make names made, renamed or removed in the folder ``path`` durable."""
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def write_whole(self, path: Path, data: bytes) -> None:
+        """Put ``data`` at ``path`` durably and whole: a crash leaves the old file or the new one, never a part."""
+        draft = path.with_name(path.name + ".tmp")
+        with self.open(draft, create=True) as file:
+            file.truncate(0)
+            file.write_at(0, data)
+            file.sync()
+        self.rename(draft, path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give ``old`` the name ``new``, replacing what was there, durably."""
+        old.rename(new)
+        self.sync_folder(new.parent)
+
+    def remove(self, path: Path) -> None:
+        """Remove ``path``, durably; it may already be gone."""
+        path.unlink(missing_ok=True)
+        self.sync_folder(path.parent)
+
+    def list(self, folder: Path, suffix: str) -> list[Path]:
+        """Return the files of ``folder`` whose names end in ``suffix``, sorted by name."""
+        return sorted(path for path in folder.iterdir() if path.name.endswith(suffix))
+
+    def free_bytes(self, folder: Path) -> int:
+        """Return the bytes that this user may still write on the volume of ``folder``."""
+        stats = os.statvfs(folder)
+        return stats.f_bavail * stats.f_frsize

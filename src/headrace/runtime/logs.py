@@ -1,0 +1,32 @@
+"""Structured logs on stderr: constant message, fields apart, JSON unless a person is watching."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure_logs(*, level: str = "info", as_json: bool | None = None) -> None:
+    """Send every log line of this process to stderr at ``level``; JSON unless stderr is a terminal."""
+    json_lines = as_json if as_json is not None else not sys.stderr.isatty()
+    renderer: Any = structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info if json_lines else structlog.dev.set_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def get_logger(room: str) -> Any:
+    """Return a logger whose lines carry ``room``."""
+    return structlog.get_logger().bind(room=room)

@@ -1,0 +1,289 @@
+"""The JSON documents of the change feed API (RFD 5, hyphenated names), shared by server and client.
+
+Unknown members are refused on the way in. ``changes`` and ``before`` are passed through byte for byte.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+FRAMES_TYPE: Final = "application/x-headrace-frames"
+"""Media type of stored frames as they are: what Spark and our own clients read."""
+
+U64 = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+SequenceId = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+ExpectedOffset = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
+OpName = Literal["put", "patch", "delete"]
+Name = Annotated[str, Meta(min_length=1)]
+JsonObject = Annotated[
+    Raw, Meta(description="Passed through byte for byte.", extra_json_schema={"type": "object"})
+]
+JsonValue = Annotated[Raw, Meta(description="Passed through byte for byte.")]
+
+
+class Document(msgspec.Struct, rename="kebab", kw_only=True, forbid_unknown_fields=True):
+    """A request's document: hyphenated names, unknown members refused."""
+
+
+class Answer(msgspec.Struct, rename="kebab", kw_only=True, omit_defaults=False):
+    """A response's document: hyphenated names; readers pass over members they don't know."""
+
+
+class EntryIn(Document, omit_defaults=True):
+    """An entry as a producer posts it (RFD 5, "Change feed API").
+
+    ``op`` unset means ``patch`` where the feed says ``changes: delta``, else ``put``.
+    """
+
+    changes: JsonObject
+    sequence_id: SequenceId | UnsetType = UNSET
+    expected_offset: ExpectedOffset | UnsetType = UNSET
+    agent_id: str | UnsetType = UNSET
+    change_feed_id: str | UnsetType = UNSET
+    processed: bool | UnsetType = UNSET
+    op: OpName | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    changed: list[str] | UnsetType = UNSET
+    before: JsonValue | UnsetType = UNSET
+    table: list[str] | UnsetType = UNSET
+    tx: Name | UnsetType = UNSET
+    tx_index: U64 | UnsetType = UNSET
+    tx_last: bool | UnsetType = UNSET
+    source_time: str | UnsetType = UNSET
+    copy: bool | UnsetType = UNSET
+    control: Name | UnsetType = UNSET
+
+
+class EntriesIn(Document):
+    """Several entries as one atomic append."""
+
+    entries: list[EntryIn]
+
+
+class EntryOut(Answer):
+    """An entry as a reader gets it.
+
+    ``key_base64`` and ``tx_base64`` stand in where the stored bytes are no text, ``changes_base64`` and ``before_base64``
+    where they are no JSON: a feed may be written over other faces too.
+    """
+
+    sequence_id: int
+    lsn: str
+    committed_at: str
+    changes: JsonObject | UnsetType = UNSET
+    op: str = "put"
+    key: str | UnsetType = UNSET
+    key_base64: str | UnsetType = UNSET
+    changes_base64: str | UnsetType = UNSET
+    changed: list[str] | UnsetType = UNSET
+    before: JsonValue | UnsetType = UNSET
+    before_base64: str | UnsetType = UNSET
+    table: list[str] | UnsetType = UNSET
+    tx: str | UnsetType = UNSET
+    tx_base64: str | UnsetType = UNSET
+    tx_index: int | UnsetType = UNSET
+    tx_last: bool | UnsetType = UNSET
+    source_time: str | UnsetType = UNSET
+    copy: bool | UnsetType = UNSET
+    control: str | UnsetType = UNSET
+
+
+class ChangesList(Answer):
+    """A range or a long poll's answer. ``head_sequence_id`` is the newest entry's, 0 on an empty feed that begins at 1."""
+
+    changes_list: list[EntryOut]
+    incarnation: str
+    head_sequence_id: int
+    oldest_sequence_id: int
+
+
+class RegisterPublisher(Document, omit_defaults=True):
+    """``POST /publishers/register``."""
+
+    agent_id: str
+    change_feed_id: str
+    instance: str | UnsetType = UNSET
+    shared: bool = False
+    snapshot_url: str | UnsetType = UNSET
+    tenant_id: str | UnsetType = UNSET
+    takeover: bool = False
+
+
+class PublisherRegistered(Answer):
+    """What a publisher needs to go on: where the feed is, and the epoch that its appends carry."""
+
+    change_feed_id: str
+    next_sequence_id: int
+    epoch: int
+    incarnation: str
+    region_id: int
+
+
+class Appended(Answer):
+    """Where an append stands. ``duplicate``: it had already been stored, these are its original places."""
+
+    first_sequence_id: int
+    last_sequence_id: int
+    first_lsn: str
+    last_lsn: str
+    incarnation: str
+    duplicate: bool = False
+
+
+class LastFrame(Answer):
+    """A producer's last append; ``source_position`` is base64."""
+
+    first_sequence_id: int
+    count: int
+    source_position: str = ""
+
+
+class Tail(Answer):
+    """Where a feed ends, and the last append of the producer asked for."""
+
+    change_feed_id: str
+    next_sequence_id: int
+    newest_lsn: str
+    incarnation: str
+    region_id: int
+    owner: str
+    epoch: int
+    last_frame: LastFrame | None = None
+
+
+class RegisterListener(Document, omit_defaults=True):
+    """``POST /listeners/register``."""
+
+    listener_id: str
+    change_feed_id: str
+    hold: bool = False
+
+
+class ListenerRegistered(Answer):
+    """The feed's bounds, and the position this listener last reported (None: it never did)."""
+
+    change_feed_id: str
+    incarnation: str
+    oldest_sequence_id: int
+    head_sequence_id: int
+    position: int | None = None
+
+
+class PositionIn(Document, omit_defaults=True):
+    """A listener's bookmark."""
+
+    incarnation: str
+    sequence_id: U64
+    lsn: str | None = None
+
+
+class Position(Answer):
+    """The bookmark that a listener has reported."""
+
+    listener_id: str
+    change_feed_id: str
+    incarnation: str
+    sequence_id: int
+    lsn: str | None = None
+
+
+class ListenerView(Answer):
+    """A listener as ``GET /feeds`` shows it.
+
+    ``lag_seconds``: from the commit of the entry at its position to that of the newest entry; None where that is not known.
+    """
+
+    listener_id: str
+    sequence_id: int | None
+    lag_entries: int | None
+    seen_at: str
+    lag_seconds: float | None = None
+
+
+class FeedView(Answer):
+    """A feed as ``GET /feeds`` shows it."""
+
+    change_feed_id: str
+    region_id: int
+    tenant_id: str
+    incarnation: str
+    owner: str
+    epoch: int
+    oldest_sequence_id: int
+    head_sequence_id: int
+    next_sequence_id: int
+    newest_lsn: str
+    quarantined: bool
+    listeners: list[ListenerView]
+
+
+class FeedList(Answer):
+    """``GET /feeds``."""
+
+    feeds: list[FeedView]
+
+
+class AlarmView(Answer):
+    """Something that needs a person."""
+
+    alarm_id: int
+    code: str
+    raised_at: str
+    detail: str
+    change_feed_id: str = ""
+    agent_id: str = ""
+    cleared_at: str | None = None
+
+
+class AlarmList(Answer):
+    """``GET /alarms``: the raised ones first."""
+
+    alarms: list[AlarmView]
+
+
+class Released(Answer):
+    """The feeds in which a publisher's quarantine was lifted."""
+
+    agent_id: str
+    feeds: list[str]
+
+
+class Health(Answer):
+    """``GET /healthz`` and ``/readyz``; ``reasons`` says why it is not ready."""
+
+    status: Literal["ok", "not-ready"]
+    version: str
+    reasons: list[str]
+
+
+class Problem(Answer):
+    """A refusal or failure (RFC 9457). ``code`` never changes; further members tell what the code is about.
+
+    ``retryable``: the same request can succeed later without a change.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    hint: str
+    retryable: bool
+
+
+def rfc3339(ms: int) -> str:
+    """Return UTC milliseconds as RFC 3339 text with milliseconds, such as ``2026-11-21T01:20:00.123Z``."""
+    stamp = datetime.fromtimestamp(ms // 1000, UTC)
+    return f"{stamp:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+
+
+def ms_of_rfc3339(text: str) -> int:
+    """Return the UTC milliseconds of RFC 3339 text with a zone; ValueError for anything else."""
+    stamp = datetime.fromisoformat(text)
+    if stamp.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return round(stamp.timestamp() * 1000)

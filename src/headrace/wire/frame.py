@@ -1,0 +1,209 @@
+"""A frame: one append as it stands in the journal. ``docs/formats/frame.md`` is its byte table.
+
+::
+
+    header (96) | area: tag-length-values | body: WalBatch.entries fields | lengths: u32 each | header again (96)
+
+The header holds the frame's own position and its own checksum; its second copy at the end lets a reader step over
+damage. One checksum covers area, body and lengths.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import google_crc32c
+
+from headrace.entries.lsn import Lsn, lsn_of
+from headrace.errors import JournalCorrupt
+from headrace.wire import entry as wal_entry
+from headrace.wire.versions import FRAME, check_readable
+
+MAGIC: Final = b"HRFR"
+HEADER_SIZE: Final = 96
+FIRST_POSITION: Final = 0x100
+"""Position of a journal's first byte; PostgreSQL clients take 0 for invalid."""
+FRAME_BYTES_MAX: Final = 64 << 20
+"""Largest frame that is written or believed; bounds what a damaged size can make a reader fetch."""
+
+_HEADER = struct.Struct("<4sBBBBQQQQ16sIIIII16xI")
+
+
+class FrameKind(IntEnum):
+    """What a frame carries."""
+
+    ENTRIES = 0
+    CONTROL = 1
+
+
+class Area(IntEnum):
+    """Tags of the area. A reader passes over a tag it doesn't know."""
+
+    PRODUCER = 1
+    SOURCE_POSITION = 2
+    TRANSACTION_ENDS = 3
+    TRACEPARENT = 4
+    MARKED_AT_MS = 5
+    POSTED_AT_MS = 6
+    TRANSACTION_BEGAN_AT = 7
+
+
+class FrameHeader(NamedTuple):
+    """The fixed part of a frame. Sizes in bytes; ``position`` is the journal offset of its first byte."""
+
+    kind: int
+    position: int
+    first_sequence_id: int
+    global_ts: int
+    epoch: int
+    digest: bytes
+    region_id: int
+    count: int  # type: ignore[assignment]  # an entry count says more here than tuple.count
+    area_size: int
+    body_size: int
+    payload_crc: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole frame, both headers included."""
+        return 2 * HEADER_SIZE + self.payload_size
+
+    @property
+    def payload_size(self) -> int:
+        """Bytes of area, body and lengths."""
+        return self.area_size + self.body_size + 4 * self.count
+
+    @property
+    def end(self) -> int:
+        """Position of the first byte after the frame."""
+        return self.position + self.size
+
+    @property
+    def last_sequence_id(self) -> int:
+        """Sequence id of the frame's last entry (of an empty or control frame: the one before its first)."""
+        return self.first_sequence_id + self.count - 1
+
+    def lsn(self, index: int) -> Lsn:
+        """Return the LSN of the frame's entry ``index`` (0-based)."""
+        return lsn_of(self.global_ts, self.region_id, self.first_sequence_id, index)
+
+    @property
+    def last_global_ts(self) -> int:
+        """Greatest ``global_ts`` in the frame."""
+        return self.lsn(self.count - 1).global_ts if self.count else self.global_ts
+
+    def encode(self) -> bytes:
+        """Return the 96 bytes of the header, checksum included."""
+        packed = _HEADER.pack(
+            MAGIC, FRAME.written_as, FRAME.readable_from, self.kind, 0, self.position, self.first_sequence_id,
+            self.global_ts, self.epoch, self.digest, self.region_id, self.count, self.area_size, self.body_size,
+            self.payload_crc, 0,
+        )  # fmt: skip
+        return packed[:-4] + int(google_crc32c.value(packed[:-4])).to_bytes(4, "little")
+
+
+def parse_header(data: bytes | memoryview, at: int = 0) -> FrameHeader | None:
+    """Return the header at ``data[at:]``, or None if there is no intact one.
+
+    FormatTooNew if it is intact and of a newer format than this program reads.
+    """
+    raw = bytes(data[at : at + HEADER_SIZE])
+    if len(raw) < HEADER_SIZE or raw[:4] != MAGIC:
+        return None
+    fields = _HEADER.unpack(raw)
+    if google_crc32c.value(raw[:-4]) != fields[-1]:
+        return None
+    if fields[2] > FRAME.written_as:
+        check_readable(f"the journal's frame at position {fields[5]:#x}", fields[2], FRAME)
+    header = FrameHeader(fields[3], *fields[5:-1])
+    return header if header.size <= FRAME_BYTES_MAX else None
+
+
+def encode_area(values: Mapping[Area, bytes]) -> bytes:
+    """Return the tag-length-value area: u16 tag, u32 length, value, in tag order; empty values are left out."""
+    return b"".join(struct.pack("<HI", tag, len(data)) + data for tag, data in sorted(values.items()) if data)
+
+
+def decode_area(area: bytes | memoryview) -> dict[int, bytes]:
+    """Return the area's values by tag, unknown tags included; JournalCorrupt if it does not add up."""
+    found: dict[int, bytes] = {}
+    at = 0
+    while at < len(area):
+        if at + 6 > len(area):
+            raise JournalCorrupt("a frame's area ends inside a tag")
+        tag, size = struct.unpack_from("<HI", area, at)
+        if at + 6 + size > len(area):
+            raise JournalCorrupt("a frame's area ends inside a value")
+        found[tag] = bytes(area[at + 6 : at + 6 + size])
+        at += 6 + size
+    return found
+
+
+def encode_frame(header: FrameHeader, area: bytes, body: bytes, lengths: bytes) -> bytes:
+    """Return the whole frame; sizes and payload checksum of ``header`` are set here from the parts."""
+    crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.value(area), body), lengths)
+    sealed = header._replace(area_size=len(area), body_size=len(body), payload_crc=crc).encode()
+    return b"".join((sealed, area, body, lengths, sealed))
+
+
+class Frame:
+    """A whole frame over a buffer, its checksums verified; slices only, nothing is copied."""
+
+    __slots__ = ("_lengths", "_payload", "header")
+
+    def __init__(self, data: bytes | memoryview, at: int = 0, *, where: str = "") -> None:
+        """Verify and wrap the frame at ``data[at:]``; JournalCorrupt naming ``where`` and position if it is damaged."""
+        header = parse_header(data, at)
+        if header is None:
+            raise JournalCorrupt(f"{where or 'a buffer'}: no intact frame header at byte {at}")
+        payload = memoryview(data)[at + HEADER_SIZE : at + HEADER_SIZE + header.payload_size]
+        if len(payload) != header.payload_size or google_crc32c.value(bytes(payload)) != header.payload_crc:
+            raise JournalCorrupt(
+                f"{where or 'a buffer'}: the frame at position {header.position:#x} (region {header.region_id}, "
+                f"sequence ids {header.first_sequence_id} to {header.last_sequence_id}) fails its checksum",
+                position=header.position,
+            )
+        self.header = header
+        self._payload = payload
+        self._lengths: array[int] | None = None
+
+    @property
+    def area(self) -> memoryview:
+        """The tag-length-value area."""
+        return self._payload[: self.header.area_size]
+
+    @property
+    def body(self) -> memoryview:
+        """The concatenated ``WalBatch.entries`` fields, or a control frame's JSON."""
+        return self._payload[self.header.area_size : self.header.area_size + self.header.body_size]
+
+    @property
+    def lengths_bytes(self) -> memoryview:
+        """The entry lengths as stored: u32 little-endian each."""
+        return self._payload[self.header.area_size + self.header.body_size :]
+
+    @property
+    def lengths(self) -> array[int]:
+        """The size of each entry in ``body``, tag and size bytes included."""
+        if self._lengths is None:
+            found = array("I")
+            found.frombytes(self.lengths_bytes)
+            self._lengths = found
+        return self._lengths
+
+    def entries(self) -> Iterator[memoryview]:
+        """Yield the stored bytes of each entry, in order."""
+        return wal_entry.slices(self.body, self.lengths)
+
+
+def frames_of(data: bytes | memoryview, *, where: str = "") -> Iterator[Frame]:
+    """Yield the whole frames that stand one after another in ``data``; JournalCorrupt at the first that is damaged."""
+    at = 0
+    while at < len(data):
+        frame = Frame(data, at, where=where)
+        yield frame
+        at += frame.header.size

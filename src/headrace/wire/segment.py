@@ -1,0 +1,133 @@
+"""Journal segment files: start record and index. Byte tables: ``docs/formats/segment.md`` and ``index.md``.
+
+::
+
+    segment file = start record | frames | (sealed only) index
+
+Positions count frame bytes only, so a frame stands at ``start size + (position - first position)`` in its file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import google_crc32c
+
+from headrace.errors import JournalCorrupt
+from headrace.wire.versions import INDEX, SEGMENT, check_readable
+
+START_MAGIC: Final = b"HRSS"
+START_SIZE: Final = 32
+"""Bytes of the start record before its state document."""
+INDEX_MAGIC: Final = b"HRIX"
+INDEX_HEAD_SIZE: Final = 8
+INDEX_FOOT_SIZE: Final = 40
+STATE_BYTES_MAX: Final = 256 << 20
+
+_START = struct.Struct("<4sBBHQII4xI")
+_FOOT = struct.Struct("<4sBBHIIQQ4xI")
+ROW: Final = struct.Struct("<IIQQI4x")
+"""One frame in an index: region id, entry count, first sequence id, position, frame size."""
+
+
+class FramePlace(NamedTuple):
+    """Where a feed's frame stands. A control frame has count 0."""
+
+    region_id: int
+    count: int  # type: ignore[assignment]  # an entry count says more here than tuple.count
+    first_sequence_id: int
+    position: int
+    size: int
+
+
+class SegmentStart(NamedTuple):
+    """The start record: the position of the segment's first frame, and the state (JSON) that it continues from."""
+
+    first_position: int
+    state: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole record: where the frames begin in the file."""
+        return START_SIZE + len(self.state)
+
+    def encode(self) -> bytes:
+        """Return the record's bytes, checksums included."""
+        crc = int(google_crc32c.value(self.state))
+        packed = _START.pack(
+            START_MAGIC,
+            SEGMENT.written_as,
+            SEGMENT.readable_from,
+            0,
+            self.first_position,
+            len(self.state),
+            crc,
+            0,
+        )
+        return packed[:-4] + int(google_crc32c.value(packed[:-4])).to_bytes(4, "little") + self.state
+
+
+def start_size_of(head: bytes, where: str) -> int:
+    """Return the size of the start record whose first 32 bytes are ``head``; JournalCorrupt or FormatTooNew."""
+    return START_SIZE + _start_fields(head, where)[1]
+
+
+def decode_start(data: bytes, where: str) -> SegmentStart:
+    """Read a start record from the beginning of a segment file named ``where``; JournalCorrupt if it is damaged."""
+    first_position, size, crc = _start_fields(data, where)
+    state = data[START_SIZE : START_SIZE + size]
+    if len(state) != size or google_crc32c.value(state) != crc:
+        raise JournalCorrupt(f"{where}: the segment's start state fails its checksum")
+    return SegmentStart(first_position, state)
+
+
+def _start_fields(data: bytes, where: str) -> tuple[int, int, int]:
+    head = data[:START_SIZE]
+    if len(head) < START_SIZE or head[:4] != START_MAGIC:
+        raise JournalCorrupt(f"{where}: not a journal segment (no {START_MAGIC.decode()} at its start)")
+    _, _, readable_from, _, first_position, size, crc, own = _START.unpack(head)
+    if google_crc32c.value(head[:-4]) != own or size > STATE_BYTES_MAX:
+        raise JournalCorrupt(f"{where}: the segment's start record fails its checksum")
+    check_readable(where, readable_from, SEGMENT)
+    return first_position, size, crc
+
+
+def encode_index(places: Iterable[FramePlace], first_position: int, end_position: int) -> bytes:
+    """Return the index that ends a sealed segment: head, rows sorted by (region, first sequence id, position), footer."""
+    rows = b"".join(
+        ROW.pack(*place) for place in sorted(places, key=lambda place: (place[0], place[2], place[3]))
+    )
+    head = INDEX_MAGIC + struct.pack("<I", len(rows) // ROW.size)
+    foot = _FOOT.pack(
+        INDEX_MAGIC, INDEX.written_as, INDEX.readable_from, 0, len(rows) // ROW.size, google_crc32c.value(rows),
+        first_position, end_position, 0,
+    )  # fmt: skip
+    return head + rows + foot[:-4] + int(google_crc32c.value(foot[:-4])).to_bytes(4, "little")
+
+
+class IndexFooter(NamedTuple):
+    """What a sealed segment's last 40 bytes say."""
+
+    rows: int
+    rows_crc: int
+    first_position: int
+    end_position: int
+
+    @property
+    def index_size(self) -> int:
+        """Bytes of the whole index, from its head to the end of the file."""
+        return INDEX_HEAD_SIZE + self.rows * ROW.size + INDEX_FOOT_SIZE
+
+
+def decode_footer(data: bytes, where: str) -> IndexFooter | None:
+    """Return the footer that ``data`` ends with, or None if there is no intact one (the index is then rebuilt)."""
+    foot = data[-INDEX_FOOT_SIZE:]
+    if len(foot) < INDEX_FOOT_SIZE or foot[:4] != INDEX_MAGIC:
+        return None
+    _, _, readable_from, _, rows, crc, first_position, end_position, own = _FOOT.unpack(foot)
+    if google_crc32c.value(foot[:-4]) != own:
+        return None
+    check_readable(f"{where} (index)", readable_from, INDEX)
+    return IndexFooter(rows, crc, first_position, end_position)

@@ -1,0 +1,36 @@
+"""LEB128 varints and protobuf tags, as far as entries are framed by hand."""
+
+from __future__ import annotations
+
+from headrace.errors import JournalCorrupt
+
+
+def encode(number: int) -> bytes:
+    """Return ``number`` (0 or more) as a LEB128 varint."""
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def decode(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return (number, offset after it); JournalCorrupt where the bytes end inside it or it is over 128 bits."""
+    number = shift = 0
+    while True:
+        if at >= len(data) or shift > 126:
+            raise JournalCorrupt(f"a varint at byte {at} has no end")
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return number, at
+        shift += 7
+
+
+def tag(field_number: int, wire_type: int) -> bytes:
+    """Return the protobuf tag of a field (wire type 0 = varint, 2 = length-delimited)."""
+    return encode(field_number << 3 | wire_type)

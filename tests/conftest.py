@@ -1,0 +1,68 @@
+"""What every test run has: hypothesis profiles, scaled rounds, the time of each folder, and no silent skip."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import PurePosixPath
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.scale import SCALE
+from tests.scale import scaled as scaled_rounds
+
+# A busy machine makes generation slow, which says nothing about the code: hence no deadline, no too_slow.
+_QUIET = [HealthCheck.too_slow]
+settings.register_profile(
+    "dev", max_examples=scaled_rounds(100), deadline=None, print_blob=True, suppress_health_check=_QUIET
+)
+settings.register_profile(
+    "ci", settings.get_profile("dev"), max_examples=scaled_rounds(200), stateful_step_count=60
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+_seconds: defaultdict[str, float] = defaultdict(float)
+_tests: defaultdict[str, int] = defaultdict(int)
+_skipped: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def scaled() -> Callable[[int], int]:
+    """Give the function that multiplies a number of rounds by ``HEADRACE_TEST_SCALE``."""
+    return scaled_rounds
+
+
+def pytest_report_header() -> str:
+    """Say in the header what scales the run."""
+    return (
+        f"headrace: HEADRACE_TEST_SCALE={SCALE:g}, hypothesis profile {settings.get_current_profile_name()}"
+    )
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add a test's set-up, call and tear-down to its folder."""
+    folder = str(PurePosixPath(report.nodeid.partition("::")[0]).parent)
+    _seconds[folder] += report.duration
+    _tests[folder] += report.when == "call"
+    if report.skipped:
+        _skipped.append(report.nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that skipped anything: a skipped test is a hole."""
+    if _skipped and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the time that each folder took, and what was skipped."""
+    if _seconds:
+        terminalreporter.section("time by folder")
+        for folder, seconds in sorted(_seconds.items(), key=lambda item: -item[1]):
+            terminalreporter.line(f"{seconds:8.1f} s {_tests[folder]:6d} tests  {folder}")
+        terminalreporter.line(f"{sum(_seconds.values()):8.1f} s {sum(_tests.values()):6d} tests  in all")
+    for nodeid in _skipped:
+        terminalreporter.line(f"skipped, which counts as failed: {nodeid}", red=True)
