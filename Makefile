@@ -4,8 +4,11 @@ BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock (make lock UPGRADE=--upgrade for newer versions)"
 
+WIRE := src/headrace/wire
+PROTO := kdb/wal/v1/wal.proto
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format setup jars venv lock clean
+.PHONY: help demo test check format generate setup jars venv lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +29,11 @@ check: venv ## Check format, lint, types, imports and house rules, as CI does
 format: venv ## Format the code and fix what can be fixed
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+generate: venv ## Make the protobuf code from wire/proto
+	$(BIN)/python -m grpc_tools.protoc -I$(WIRE)/proto --python_out=$(WIRE)/generated --pyi_out=$(WIRE)/generated $(PROTO)
+	mv $(addprefix $(WIRE)/generated/,$(PROTO:.proto=_pb2.py) $(PROTO:.proto=_pb2.pyi)) $(WIRE)/generated/
+	find $(WIRE)/generated -type d -empty -delete
 
 setup: venv jars ## Make .venv from the lock, find a Java, fetch Spark's jars
 

@@ -54,14 +54,19 @@ class FeedClient:
             raise errors.Usage(f"{server!r} is not a server address", hint="Write http://HOST:PORT.")
         self.server = server.rstrip("/")
         self._timeout_s = timeout_s
-        self._http = httpx.AsyncClient(
-            base_url=self.server,
-            headers={"Authorization": f"Bearer {token}"} if token else None,
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
-            trust_env=False,
-            follow_redirects=False,
-        )
+        try:
+            self._http = httpx.AsyncClient(
+                base_url=self.server,
+                headers={"Authorization": f"Bearer {token}"} if token else None,
+                timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
+                limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+                trust_env=False,
+                follow_redirects=False,
+            )
+        except httpx.InvalidURL as error:
+            raise errors.Usage(
+                f"{server!r} is not a server address: {error}", hint="Write http://HOST:PORT."
+            ) from None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -188,12 +193,15 @@ class FeedClient:
         )
         params = {"beg-sequence-id": first, "end-sequence-id": last}
         answer = await self._call("GET", f"{_feed(feed)}/entries", params=params, headers=headers)
-        return FramesRange(
-            answer.content,
-            answer.headers["Headrace-Incarnation"],
-            int(answer.headers["Headrace-Head-Sequence-Id"]),
-            int(answer.headers["Headrace-Oldest-Sequence-Id"]),
-        )
+        try:
+            return FramesRange(
+                answer.content,
+                answer.headers["Headrace-Incarnation"],
+                int(answer.headers["Headrace-Head-Sequence-Id"]),
+                int(answer.headers["Headrace-Oldest-Sequence-Id"]),
+            )
+        except (KeyError, ValueError) as error:
+            raise _no_headrace(answer, f"a header is missing or wrong: {error}") from None
 
     async def put_position(self, listener_id: str, feed: str, bookmark: Bookmark) -> None:
         """Report a listener's durable place, so that its lag becomes visible."""
@@ -234,6 +242,8 @@ class FeedClient:
         answer = await self._send(method, path, **options)
         if answer.status_code >= 400:
             raise problem_of(answer.status_code, answer.content)
+        if answer.status_code >= 300:
+            raise _no_headrace(answer, f"status {answer.status_code}")
         return answer
 
     async def _send(
@@ -264,19 +274,27 @@ class FeedClient:
                 )
         except TimeoutError:
             raise errors.ServerUnreachable(f"{self.server}: no whole answer within {bound:g} s") from None
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             reason = str(error) or type(error).__name__
             raise errors.ServerUnreachable(f"{self.server}: {reason}") from None
 
 
 def problem_of(status: int, content: bytes) -> errors.HeadraceError:
-    """Return the error that a problem document (RFC 9457) stands for; a 5xx without one is ``unavailable``."""
+    """Return the error that a problem document (RFC 9457) stands for; a 5xx without one is ``unavailable``.
+
+    A code that this version does not know is :class:`~headrace.errors.HeadraceError`, or ``unavailable`` if it is a 503.
+    """
     try:
         problem = msgspec.json.decode(content, type=dict[str, Any])
         kind = errors.by_code(str(problem["code"]))
-    except (msgspec.DecodeError, msgspec.ValidationError, KeyError):
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
         kind = errors.Unavailable if status >= 500 else errors.HeadraceError
-        return kind(f"the server answered {status}: {content[:200].decode(errors='replace')}")
+        return kind(
+            f"the server answered {status}: {content[:200].decode(errors='replace')}",
+            hint="Is this address a Headrace server?",
+        )
+    if kind is errors.HeadraceError and status == 503:
+        kind = errors.Unavailable
     error = kind(str(problem.get("detail", "")), hint=str(problem.get("hint", kind.hint)))
     known = {"type", "title", "status", "detail", "code", "hint"}
     error.members = {name: value for name, value in problem.items() if name not in known}
@@ -290,11 +308,15 @@ def _encode(body: msgspec.Struct) -> bytes:
 def _decode(answer: httpx.Response, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer.content, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise errors.ServerUnreachable(
-            f"{answer.url}: the answer is not what a Headrace server sends: {error}",
-            hint="Is this address a Headrace server?",
-        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _no_headrace(answer, str(error)) from None
+
+
+def _no_headrace(answer: httpx.Response, reason: str) -> errors.ServerUnreachable:
+    return errors.ServerUnreachable(
+        f"{answer.url}: the answer is not what a Headrace server sends: {reason}",
+        hint="Is this address a Headrace server?",
+    )
 
 
 def _feed(feed: str) -> str:

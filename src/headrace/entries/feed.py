@@ -10,24 +10,25 @@ from headrace.errors import InvalidRequest
 NAME_CHARS_MAX: Final = 200
 """Longest name of a feed, agent, listener, tenant or region; keeps every key prefix well below a frame's fields."""
 
-_FEED = re.compile(r"[A-Za-z0-9._:@+~-]{1,200}")
+# "." and ".." would be taken for steps in a path: clients remove them from an address before they send it.
+_FEED = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:@+~-]{1,200}")
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_AGENT = re.compile(r"[\x21-\x7e]{1,200}")
+_AGENT = re.compile(r"(?!\.{1,2}\Z)[\x21-\x7e]{1,200}")
 
 
 def check_feed_id(text: str) -> str:
     """Return ``text`` if it can name a feed (letters, digits and ``._:@+~-``), else raise InvalidRequest."""
-    return _check(_FEED, text, "change-feed-id", "letters, digits and . _ : @ + ~ -")
+    return _check(_FEED, text, "change-feed-id", "letters, digits and . _ : @ + ~ - (but not . or .. alone)")
 
 
-def check_tenant(text: str) -> str:
+def check_tenant(text: str, member: str = "tenant-id") -> str:
     """Return ``text`` if it can name a tenant or a server region, else raise InvalidRequest."""
-    return _check(_TENANT, text, "tenant-id", "letters, digits and . _ -")
+    return _check(_TENANT, text, member, "letters, digits and . _ -")
 
 
 def check_agent_id(text: str, member: str = "agent-id") -> str:
     """Return ``text`` if it can name an agent, an instance or a listener, else raise InvalidRequest."""
-    return _check(_AGENT, text, member, "printable ASCII characters without spaces")
+    return _check(_AGENT, text, member, "printable ASCII characters without spaces (but not . or .. alone)")
 
 
 def key_prefix(region: str, tenant: str, feed: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple, Self
 
 from headrace.errors import InvalidRequest
@@ -9,7 +10,8 @@ from headrace.errors import InvalidRequest
 TEXT_SIZE: Final = 38
 """Characters of the canonical text form: 16 + 1 + 10 + 1 + 10."""
 
-_MAX = ((1 << 64) - 1, (1 << 32) - 1, (1 << 32) - 1)
+_TEXT = re.compile(r"([0-9A-Fa-f]{1,16})\.([0-9]{1,10})\.([0-9]{1,10})")
+_U32_MAX = (1 << 32) - 1
 
 
 class Lsn(NamedTuple):
@@ -37,18 +39,15 @@ class Lsn(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read the text form; parts may be unpadded (RFC-010 prints them so). InvalidRequest for anything else."""
-        parts = text.split(".")
-        try:
-            if len(parts) != 3 or not text.isascii() or not all(part.isalnum() for part in parts):
-                raise ValueError
-            values = (int(parts[0], 16), int(parts[1]), int(parts[2]))
-        except ValueError:
+        parts = _TEXT.fullmatch(text)
+        if parts is None:
             raise InvalidRequest(
                 f"{text[:80]!r} is not an LSN", hint="An LSN is {global_ts in hex}.{region_id}.{raft_index}."
-            ) from None
-        if any(value > most for value, most in zip(values, _MAX, strict=True)):
-            raise InvalidRequest(f"{text[:80]!r}: a part of this LSN is too large")
-        return cls(*values)
+            )
+        global_ts, region_id, raft_index = int(parts[1], 16), int(parts[2]), int(parts[3])
+        if region_id > _U32_MAX or raft_index > _U32_MAX:
+            raise InvalidRequest(f"{text!r}: a part of this LSN is too large")
+        return cls(global_ts, region_id, raft_index)
 
     @property
     def committed_at_ms(self) -> int:

@@ -67,11 +67,16 @@ class Store(Protocol):
         """Return the frames of a feed that overlap sequence ids ``first`` … ``last``, oldest first."""
 
     def read(self, places: Sequence[FramePlace]) -> Sequence[Frame]:
-        """Return whole verified frames; JournalCorrupt (naming position, feed, range) if one is damaged."""
+        """Return whole verified frames; JournalCorrupt (naming position, feed, range) if one is damaged.
+
+        SequenceNotAvailable if one was dropped meanwhile.
+        """
 
     def walk(self, position: int, *, bytes_max: int) -> Sequence[Frame]:
         """Return the frames of all feeds from ``position`` on in journal order: up to ``bytes_max`` bytes, at least one
         if there is any below the visible end.
+
+        Ends before a damaged frame; JournalCorrupt if that is the first, SequenceNotAvailable below the oldest position.
         """
 
     def drop_before(self, position: int) -> int:

@@ -39,5 +39,5 @@ def decode_control(body: bytes | memoryview) -> Control:
     """Read a control frame's body; JournalCorrupt if it is not one."""
     try:
         return msgspec.json.decode(body, type=Control)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JournalCorrupt(f"a control frame's body can't be read: {error}") from None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from headrace.entries.lsn import Lsn
-from headrace.errors import SequenceNotAvailable
+from headrace.errors import HeadraceError, JournalCorrupt, SequenceNotAvailable
 from headrace.log.contract import Store
 from headrace.log.rules import StoredEntry
 from headrace.log.tail import FeedTail
@@ -20,49 +21,81 @@ FRAMES_AT_ONCE: Final = 256
 def frames_of_range(
     store: Store, tail: FeedTail, first: int, last: int, *, entries_max: int, bytes_max: int
 ) -> list[Frame]:
-    """Return the stored frames of a feed that overlap sequence ids ``first`` … ``last``, oldest first.
+    """Return the stored frames of a feed that overlap sequence ids ``first`` … ``last``, oldest first, without a hole.
 
-    Stops at the first frame that reaches ``entries_max`` entries of the range, and before one that exceeds ``bytes_max``
-    bytes; at least one frame if there is any. Raises SequenceNotAvailable if ``first`` was dropped, JournalCorrupt if a
-    frame is damaged.
+    Stops at the first frame that reaches ``entries_max`` entries of the range, before one that exceeds ``bytes_max``
+    bytes, and before a damaged or missing one; at least one frame if there is any. Raises SequenceNotAvailable if
+    ``first`` was dropped, JournalCorrupt if the frame that should hold ``first`` is damaged or missing.
     """
     frames: list[Frame] = []
     size, at = 0, first
-    while at <= last:
+    while at <= last and at - first < entries_max:
         places = store.places(tail.region_id, at, last, frames_max=FRAMES_AT_ONCE)
-        if not places:
-            break
         taken: list[FramePlace] = []
         for place in places:
-            if (frames or taken) and size + place.size > bytes_max:
+            full = at - first >= entries_max or ((frames or taken) and size + place.size > bytes_max)
+            if full or place.first_sequence_id > at:
                 break
             taken.append(place)
             size += place.size
             at = place.first_sequence_id + place.count
-            if at - first >= entries_max:
-                break
-        frames += store.read(taken)
-        if len(taken) < len(places) or at - first >= entries_max:
+        found = _intact(store, taken, first_needed=not frames)
+        frames += found
+        if not taken or len(found) < len(places):
             break
-    if frames and frames[0].header.first_sequence_id > first:
-        oldest = frames[0].header.first_sequence_id
-        raise SequenceNotAvailable(
-            f"the entries of {tail.name} from {first} on are no longer there; the oldest is {oldest}",
-            oldest=oldest,
-            head=tail.head,
-        )
+    if not frames and first <= min(last, tail.head):
+        raise _absent(store, tail, first)
     return frames
 
 
+def _intact(store: Store, places: Sequence[FramePlace], *, first_needed: bool) -> Sequence[Frame]:
+    """Return the frames up to the first damaged one; JournalCorrupt if that is the very first, which is needed."""
+    try:
+        return store.read(places)
+    except JournalCorrupt:
+        found: list[Frame] = []
+        for place in places:
+            try:
+                found += store.read([place])
+            except JournalCorrupt:
+                if found or not first_needed:
+                    break
+                raise
+        return found
+
+
+def _absent(store: Store, tail: FeedTail, sequence_id: int) -> HeadraceError:
+    now = store.tail(tail.name) or tail
+    if sequence_id < now.oldest:
+        return SequenceNotAvailable(
+            f"the entries of {tail.name} from {sequence_id} on are no longer there; the oldest is {now.oldest}",
+            oldest=now.oldest,
+            head=now.head,
+        )
+    return JournalCorrupt(
+        f"the entry {sequence_id} of {tail.name} (region {tail.region_id}) is missing in the journal",
+        change_feed_id=tail.name,
+        sequence_id=sequence_id,
+    )
+
+
 def stored_entries(store: Store, tail: FeedTail, first: int, last: int) -> list[StoredEntry]:
-    """Return the entries ``first`` … ``last`` as a retry is compared with them."""
+    """Return the entries ``first`` … ``last``, all of them, as a retry is compared with them.
+
+    Raises as :func:`frames_of_range` does: what can't be read can't be called equal or different.
+    """
     found: list[StoredEntry] = []
-    frames = frames_of_range(store, tail, first, last, entries_max=last - first + 1, bytes_max=1 << 62)
-    for frame in frames:
-        producer = decode_area(frame.area).get(Area.PRODUCER, b"").decode()
-        for index, stored in enumerate(frame.entries()):
-            if first <= frame.header.first_sequence_id + index <= last:
-                found.append(StoredEntry(producer, bytes(half_of(stored)), frame.header))
+    at = first
+    while at <= last:
+        frames = frames_of_range(store, tail, at, last, entries_max=last - at + 1, bytes_max=1 << 62)
+        if not frames:
+            break
+        for frame in frames:
+            producer = decode_area(frame.area).get(Area.PRODUCER, b"").decode()
+            for index, stored in enumerate(frame.entries()):
+                if first <= frame.header.first_sequence_id + index <= last:
+                    found.append(StoredEntry(producer, bytes(half_of(stored)), frame.header))
+        at = frames[-1].header.last_sequence_id + 1
     return found
 
 

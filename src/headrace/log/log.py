@@ -8,11 +8,12 @@ from typing import Self
 
 import msgspec
 
+from headrace.entries.feed import check_tenant
 from headrace.entries.lsn import Lsn
-from headrace.errors import FeedNotFound
+from headrace.errors import FeedNotFound, JournalCorrupt
 from headrace.log import history
 from headrace.log.files.store import SEGMENT_BYTES, FileStore
-from headrace.log.metadata import Metadata
+from headrace.log.metadata import METADATA_NAME, Metadata, check_format
 from headrace.log.requests import Append, Appended, Register, Release
 from headrace.log.tail import FeedTail
 from headrace.log.writer import Writer
@@ -55,18 +56,21 @@ class Log:
     ) -> Self:
         """Open and recover the log in ``data_dir``, made if it isn't there.
 
-        Raises DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt. What recovery found odd becomes an alarm.
+        Raises DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt, StoreUnavailable, and InvalidRequest for a
+        region that is no name. What recovery found odd becomes an alarm.
         """
         settings = settings if settings is not None else LogSettings()
+        check_tenant(settings.region, "region")
         clock = clock if clock is not None else SystemClock()
+        check_format(data_dir / METADATA_NAME)
         store = FileStore(data_dir, disk=disk, segment_bytes=settings.segment_bytes)
         try:
-            metadata = Metadata(data_dir / "metadata.sqlite3")
+            metadata = Metadata(data_dir / METADATA_NAME)
         except BaseException:
             store.close()
             raise
-        for detail in store.alarms:
-            metadata.raise_alarm("journal-corrupt", detail, clock.wall_ms())
+        if store.alarms:  # one alarm, because one that stands would be overwritten by the next
+            metadata.raise_alarm(JournalCorrupt.code, "; ".join(store.alarms), clock.wall_ms())
         return cls(store, metadata, settings, clock)
 
     async def start(self) -> None:
@@ -95,9 +99,7 @@ class Log:
 
     async def release(self, agent_id: str) -> list[str]:
         """Lift the quarantine of ``agent_id`` wherever it stands; returns the feeds."""
-        held = [
-            tail.name for tail in self.feeds() if tail.quarantine and tail.quarantine.agent_id == agent_id
-        ]
+        held = [tail.name for tail in self.feeds() if agent_id in tail.quarantines]
         for feed in held:
             await self._writer.submit(Release(feed, agent_id))
         return held
@@ -139,21 +141,25 @@ class Log:
         """Return True as soon as the feed's head is above ``sequence_id``; False at the time-out or when closing."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        while self.tail(feed).head <= sequence_id:
+        while (head := self.tail(feed).head) <= sequence_id:
             if self._closing or loop.time() >= deadline:
                 return False
-            await self._wait_for_move(feed, deadline)
+            await self._wait_for_move(feed, head, deadline)
         return True
 
-    async def _wait_for_move(self, feed: str, deadline: float) -> None:
+    async def _wait_for_move(self, feed: str, head: int, deadline: float) -> None:
+        """Return once the feed's head is no longer ``head``, at the deadline, or when closing."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         waiting = self._waiting.setdefault(feed, set())
-        self._seen.setdefault(feed, self.tail(feed).head)
+        self._seen.setdefault(feed, head)
         waiting.add(future)
         timer = loop.call_at(deadline, _wake, future)
         try:
-            await future
+            # The writer's thread moves the head and then looks for who waits; here it is the other way round, so one of
+            # the two sees the other.
+            if self.tail(feed).head == head and not self._closing:
+                await future
         finally:
             timer.cancel()
             waiting.discard(future)

@@ -5,6 +5,7 @@ Nothing in it orders or fences; that is in the journal. Calls are short and are 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ from typing import Any, Final, NamedTuple
 from headrace.errors import JournalCorrupt
 from headrace.wire.versions import METADATA, check_readable
 
+METADATA_NAME: Final = "metadata.sqlite3"
+"""Its file in the data folder."""
 ALARMS_MAX: Final = 500
 """Alarms shown: all that stand, then the newest cleared ones."""
 
@@ -43,6 +46,23 @@ class AlarmRow(NamedTuple):
     cleared_at_ms: int | None
 
 
+def check_format(path: Path) -> None:
+    """Raise FormatTooNew if the database at ``path`` can't be read by this version; changes nothing.
+
+    Asked before the journal is opened, because opening a journal may repair it. What is no database passes here:
+    :class:`Metadata` says so.
+    """
+    if not path.exists():
+        return
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        try:
+            rows = database.execute("SELECT readable_from FROM format").fetchall()
+        except sqlite3.Error:
+            return
+    for (readable_from,) in rows:
+        check_readable(str(path), readable_from, METADATA)
+
+
 class Metadata:
     """An open metadata database; one process owns it (the data folder's lock says so)."""
 
@@ -63,16 +83,16 @@ class Metadata:
             raise
 
     def _open(self, path: Path) -> None:
-        tables = self._rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'format'")
-        if tables:
+        if self._rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'format'"):
             for (readable_from,) in self._rows("SELECT readable_from FROM format"):
                 check_readable(str(path), readable_from, METADATA)
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
         script = resources.files("headrace.log").joinpath("metadata.sql").read_text(encoding="utf-8")
         self._database.executescript(script)
-        if not tables:
-            self._database.execute("INSERT INTO format VALUES (?, ?)", METADATA)
+        self._database.execute(
+            "INSERT INTO format SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM format)", METADATA
+        )
 
     def close(self) -> None:
         """Close the database."""

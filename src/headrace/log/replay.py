@@ -16,6 +16,8 @@ class Replay:
     def __init__(self, state: JournalState) -> None:
         """Begin at the state of a segment start, which is taken over and changed."""
         self.state = state
+        self.gaps_allowed = False
+        """True once something that happened can't be read any more: a feed may then jump, for readers only."""
         self._names = {tail.region_id: name for name, tail in state.feeds.items()}
 
     def apply(self, frame: Frame) -> None:
@@ -47,7 +49,8 @@ class Replay:
 
     def _move(self, header: FrameHeader, producer: str, source_position: str) -> None:
         tail = self._tail(header)
-        if tail.first_sequence_id and header.first_sequence_id != tail.next_sequence_id:
+        joins = header.first_sequence_id == tail.next_sequence_id or not tail.first_sequence_id
+        if not joins and not self.gaps_allowed:
             raise JournalCorrupt(
                 f"the frame at position {header.position:#x} begins at sequence id {header.first_sequence_id} of "
                 f"{tail.name}, where {tail.next_sequence_id} is next",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.entries.lsn import Lsn
+from headrace.errors import InvalidRequest
 from headrace.log.tail import FeedTail
 from headrace.wire.frame import Area
 
@@ -34,6 +35,32 @@ class Append:
     sequence_ids: Sequence[int] = ()
     transaction_ends: Sequence[int] = ()
     area: Mapping[Area, bytes] = field(default_factory=dict)
+
+
+def check_append(append: Append) -> None:
+    """Raise InvalidRequest unless the append can be judged: it has entries, and the places it names make sense together."""
+    if not append.halves:
+        raise InvalidRequest("entries: there is none in this post", member="entries")
+    for member, least, places in (
+        ("expected-offset", 0, append.expected_offsets),
+        ("sequence-id", 1, append.sequence_ids),
+    ):
+        if places and len(places) != len(append.halves):
+            raise InvalidRequest(
+                f"{member}: {len(places)} places for {len(append.halves)} entries", member=member
+            )
+        wrong = next((index for index, place in enumerate(places) if place < least and place != NEXT), None)
+        if wrong is not None:
+            raise InvalidRequest(
+                f"{member}: {places[wrong]} is no place in a feed", member=member, index=wrong
+            )
+    for index, (offset, number) in enumerate(zip(append.expected_offsets, append.sequence_ids, strict=False)):
+        if NEXT not in (offset, number) and offset != number:
+            raise InvalidRequest(
+                f"expected-offset: {offset} does not agree with sequence-id {number}",
+                member="expected-offset",
+                index=index,
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,7 +35,7 @@ from headrace.errors import (
 )
 from headrace.log.contract import Begin, Group
 from headrace.log.control import Control, ControlKind
-from headrace.log.requests import NEXT, Append, Appended, Outcome, Register, Release, Request
+from headrace.log.requests import NEXT, Append, Appended, Outcome, Register, Release, Request, check_append
 from headrace.log.tail import FeedTail, ProducerPlace, Quarantine
 from headrace.wire import entry as wal_entry
 from headrace.wire.frame import (
@@ -157,9 +157,10 @@ class _Judge:
 
     def _release(self, ask: Release) -> FeedTail:
         tail = self._known(ask.feed)
-        if tail.quarantine is None or tail.quarantine.agent_id != ask.agent_id:
+        if ask.agent_id not in tail.quarantines:
             return tail
-        return self._control(ControlKind.RELEASED, msgspec.structs.replace(tail, quarantine=None))
+        left = {name: mark for name, mark in tail.quarantines.items() if name != ask.agent_id}
+        return self._control(ControlKind.RELEASED, msgspec.structs.replace(tail, quarantines=left))
 
     def _control(self, kind: ControlKind, tail: FeedTail) -> FeedTail:
         header = FrameHeader(
@@ -172,6 +173,7 @@ class _Judge:
     # -- appends ------------------------------------------------------------------------------------------------------
 
     def _append(self, ask: Append) -> Appended:
+        check_append(ask)
         tail = self._known(ask.feed)
         self._admit(ask, tail)
         tail = self._begin_where_named(ask, tail)
@@ -187,8 +189,6 @@ class _Judge:
 
     def _admit(self, ask: Append, tail: FeedTail) -> None:
         """Incarnation -> fenced? -> quarantined?"""
-        if not ask.halves:
-            raise InvalidRequest("entries: there is none in this post", member="entries")
         if ask.producer not in tail.agents:
             raise NotRegistered(f"the publisher {ask.producer} has not registered with the feed {tail.name}")
         if ask.incarnation is not None and ask.incarnation != tail.incarnation:
@@ -209,17 +209,16 @@ class _Judge:
                 owner=tail.owner,
                 epoch=tail.epoch,
             )
-        if tail.quarantine is not None and tail.quarantine.agent_id == ask.producer:
+        quarantine = tail.quarantines.get(ask.producer)
+        if quarantine is not None:
             raise Quarantined(
                 f"the publisher {ask.producer} is quarantined since it posted sequence id "
-                f"{tail.quarantine.sequence_id} of {tail.name} a second time",
-                sequence_id=tail.quarantine.sequence_id,
+                f"{quarantine.sequence_id} of {tail.name} a second time",
+                sequence_id=quarantine.sequence_id,
             )
 
     def _begin_where_named(self, ask: Append, tail: FeedTail) -> FeedTail:
         """A feed's first sequence id is 1, unless its first entry names another by ``sequence-id``."""
-        if ask.sequence_ids and any(number == 0 for number in ask.sequence_ids):
-            raise InvalidRequest("sequence-id: sequence ids begin at 1", member="sequence-id")
         if tail.first_sequence_id or not ask.sequence_ids or ask.sequence_ids[0] == NEXT:
             return tail
         return msgspec.structs.replace(tail, next_sequence_id=ask.sequence_ids[0])
@@ -246,7 +245,8 @@ class _Judge:
 
     def _quarantine(self, ask: Append, tail: FeedTail, number: int) -> None:
         mark = Quarantine(agent_id=ask.producer, sequence_id=number, at_ms=self.terms.wall_ms)
-        self._control(ControlKind.QUARANTINED, msgspec.structs.replace(tail, quarantine=mark))
+        quarantines = tail.quarantines | {ask.producer: mark}
+        self._control(ControlKind.QUARANTINED, msgspec.structs.replace(tail, quarantines=quarantines))
 
     def _check_offsets(self, ask: Append, tail: FeedTail) -> Appended | None:
         """Return None if the append may go to the tail, the original places if it is a repeat; else raise."""
@@ -270,14 +270,16 @@ class _Judge:
                 repeated = self._repeated(ask, tail, start)
                 if repeated is not None:
                     return repeated
+        dropped = not starts and 0 < tail.first_sequence_id <= start <= tail.dropped_sequence_id
         raise OffsetMismatch(
             f"the feed {tail.name} is at {tail.next_sequence_id}; entry {wrong} of this append expects "
             f"{ask.expected_offsets[wrong]}",
             index=wrong,
             expected=ask.expected_offsets[wrong],
             actual_next=tail.next_sequence_id,
-            retryable=False,
-            side_effects="possible" if not starts and start < tail.oldest else "none",
+            # Entries before it may still come (a pipeline whose first append failed); what stands there never changes.
+            retryable=not starts and start > tail.next_sequence_id,
+            side_effects="possible" if dropped else "none",
         )
 
     def _repeated(self, ask: Append, tail: FeedTail, start: int) -> Appended | None:

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from headrace.entries.lsn import ZERO, Lsn
+from headrace.errors import JournalCorrupt
 from headrace.wire.frame import FrameHeader
 
 
@@ -50,7 +51,8 @@ class FeedTail(msgspec.Struct, frozen=True, rename="kebab"):
 
     ``next_sequence_id`` is the place of the next entry. ``first_sequence_id`` is where the feed began (0: nothing was ever
     appended). ``dropped_sequence_id`` is the newest one that retention dropped (0: none), ``dropped_lsn`` its LSN.
-    ``agents`` maps every agent that ever registered to the epoch of its last registration.
+    ``agents`` maps every agent that ever registered to the epoch of its last registration. ``quarantines``: by agent id;
+    a takeover lifts none, so there may be several.
     """
 
     name: str
@@ -65,10 +67,15 @@ class FeedTail(msgspec.Struct, frozen=True, rename="kebab"):
     first_sequence_id: int = 0
     dropped_sequence_id: int = 0
     dropped_lsn: str = str(ZERO)
-    quarantine: Quarantine | None = None
+    quarantines: dict[str, Quarantine] = {}
     agents: dict[str, int] = {}
     producers: dict[str, ProducerPlace] = {}
     settings: FeedSettings = FeedSettings()
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """The owner's quarantine, else that of an earlier owner that was never released; None if there is none."""
+        return self.quarantines.get(self.owner) or next(iter(self.quarantines.values()), None)
 
     @property
     def head(self) -> int:
@@ -115,5 +122,8 @@ class JournalState(msgspec.Struct, rename="kebab"):
 
 
 def decode_state(data: bytes) -> JournalState:
-    """Read a segment start's JSON document."""
-    return msgspec.json.decode(data, type=JournalState)
+    """Read a segment start's JSON document; JournalCorrupt if it is not one."""
+    try:
+        return msgspec.json.decode(data, type=JournalState)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise JournalCorrupt(f"a segment's start state can't be read: {error}") from None

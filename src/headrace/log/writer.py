@@ -48,6 +48,8 @@ class Writer:
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._guard = threading.Lock()
+        """Held while a request is queued, so that none can follow the one that ends the thread."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -56,9 +58,10 @@ class Writer:
 
     def stop(self) -> None:
         """Answer what waits, then end the thread; later requests are refused."""
-        self._closed = True
-        if self._thread is not None:
+        with self._guard:
+            self._closed = True
             self._queue.put(None)
+        if self._thread is not None:
             self._thread.join()
             self._thread = None
 
@@ -73,11 +76,12 @@ class Writer:
 
         A caller that is cancelled gives up the answer only: the request may still be written.
         """
-        if self._closed or self._thread is None:
-            raise WriterStopped("no append is taken: the server is stopping")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Outcome] = loop.create_future()
-        self._queue.put(_Waiting(request, answer, loop))
+        with self._guard:
+            if self._closed or self._thread is None:
+                raise WriterStopped("no append is taken: the server is stopping")
+            self._queue.put(_Waiting(request, answer, loop))
         return await answer
 
     def _run(self) -> None:

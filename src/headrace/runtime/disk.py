@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,12 +19,24 @@ if sys.platform != "win32":
     import fcntl
 
 
+class SyncFailed(OSError):
+    """The system did not confirm that bytes are durable: nothing may be assumed of them, whatever its reason says.
+
+    A second try proves nothing either, because the page cache may have dropped them.
+    """
+
+
 class DiskFile:
-    """One open file, written at given offsets. Closed by :meth:`close` or at the end of a ``with``."""
+    """One open file, written at given offsets.
+
+    Closed by :meth:`close`, at the end of a ``with``, or when nobody holds it any more: a reader of a file that was
+    dropped meanwhile ends in peace.
+    """
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self._fd = fd
+        self._close = weakref.finalize(self, os.close, fd)
 
     def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of ``data`` at ``offset`` (a short write goes on); OSError if the disk refuses."""
@@ -52,7 +65,13 @@ class DiskFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        """Return only when all that was written is durable. OSError: nothing may be assumed of any of it."""
+        """Return only when all that was written is durable, else raise SyncFailed."""
+        try:
+            self._flush()
+        except OSError as error:
+            raise SyncFailed(error.errno, f"{self.path} was not synced: {error.strerror}") from error
+
+    def _flush(self) -> None:
         if sys.platform == "darwin":
             fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
         elif hasattr(os, "fdatasync"):
@@ -76,9 +95,8 @@ class DiskFile:
 
     def close(self) -> None:
         """Close the file; does nothing the second time."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._fd = -1
+        self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -96,6 +114,10 @@ class Disk:
         """Open ``path`` for reading and writing (or reading only); ``create`` makes it if it isn't there."""
         flags = os.O_RDONLY if readonly else os.O_RDWR
         fd = os.open(path, flags | (os.O_CREAT if create else 0) | getattr(os, "O_CLOEXEC", 0), 0o640)
+        return self._opened(path, fd)
+
+    def _opened(self, path: Path, fd: int) -> DiskFile:
+        """Make the file of an open descriptor: where a faulty disk puts its own kind in."""
         return DiskFile(path, fd)
 
     def make_folder(self, path: Path) -> None:
@@ -106,10 +128,12 @@ class Disk:
             self.sync_folder(folder.parent)
 
     def sync_folder(self, path: Path) -> None:
-        """Make names made, renamed or removed in the folder ``path`` durable."""
+        """Make names made, renamed or removed in the folder ``path`` durable, else raise SyncFailed."""
         fd = os.open(path, os.O_RDONLY)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise SyncFailed(error.errno, f"{path} was not synced: {error.strerror}") from error
         finally:
             os.close(fd)
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
+
+
+class _Stderr:
+    """Whatever ``sys.stderr`` is when a line is written: it may have been replaced since the logger was made."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def configure_logs(*, level: str = "info", as_json: bool | None = None) -> None:
@@ -22,11 +32,14 @@ def configure_logs(*, level: str = "info", as_json: bool | None = None) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _Stderr())),
         cache_logger_on_first_use=True,
     )
 
 
 def get_logger(room: str) -> Any:
-    """Return a logger whose lines carry ``room``."""
-    return structlog.get_logger().bind(room=room)
+    """Return a logger whose lines carry ``room``; modules make theirs before :func:`configure_logs` is called.
+
+    So nothing may be bound here: a bound logger keeps the configuration of that moment, which writes to stdout.
+    """
+    return structlog.get_logger(room=room)

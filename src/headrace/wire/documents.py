@@ -5,6 +5,7 @@ Unknown members are refused on the way in. ``changes`` and ``before`` are passed
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
@@ -281,9 +282,13 @@ def rfc3339(ms: int) -> str:
     return f"{stamp:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
 
 
+_RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
 def ms_of_rfc3339(text: str) -> int:
     """Return the UTC milliseconds of RFC 3339 text with a zone; ValueError for anything else."""
-    stamp = datetime.fromisoformat(text)
-    if stamp.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone")
-    return round(stamp.timestamp() * 1000)
+    if not _RFC3339.fullmatch(text):
+        raise ValueError(f"{text[:80]!r} is not an RFC 3339 time with a zone")
+    return round(datetime.fromisoformat(text.upper()).timestamp() * 1000)

@@ -13,6 +13,7 @@ key, because then the sequence id is the key. The plain protobuf path is the ora
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -137,9 +138,7 @@ def _value_of(half: bytes) -> bytes:
 
 def lengths_bytes(lengths: array[int]) -> bytes:
     """Return a u32 array as little-endian bytes, whatever this machine's byte order."""
-    if lengths.itemsize != 4:
-        lengths = array("L", lengths)
-    if int.from_bytes(array("H", [1]).tobytes(), "little") != 1:
+    if sys.byteorder == "big":
         lengths = lengths[:]
         lengths.byteswap()
     return lengths.tobytes()
@@ -182,7 +181,10 @@ def message_of(stored: memoryview) -> wal_pb2.WalEntry:
 def decode_entry(stored: memoryview, sequence_id: int) -> Entry:
     """Return the stored entry (an ``entries`` field) that has this sequence id as a value."""
     message = message_of(stored)
-    op = Op.PATCH if message.patch else Op[WireOp(message.op_type).name]
+    try:
+        op = Op.PATCH if message.patch else Op[WireOp(message.op_type).name]
+    except ValueError:
+        raise JournalCorrupt(f"a stored entry has the unknown op_type {message.op_type}") from None
     return Entry(
         sequence_id=sequence_id,
         lsn=Lsn.parse(message.lsn),

@@ -11,6 +11,7 @@ damage. One checksum covers area, body and lengths.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
@@ -161,10 +162,12 @@ class Frame:
         if header is None:
             raise JournalCorrupt(f"{where or 'a buffer'}: no intact frame header at byte {at}")
         payload = memoryview(data)[at + HEADER_SIZE : at + HEADER_SIZE + header.payload_size]
-        if len(payload) != header.payload_size or google_crc32c.value(bytes(payload)) != header.payload_crc:
+        whole = at + header.size <= len(data)
+        if not whole or google_crc32c.value(bytes(payload)) != header.payload_crc:
             raise JournalCorrupt(
                 f"{where or 'a buffer'}: the frame at position {header.position:#x} (region {header.region_id}, "
-                f"sequence ids {header.first_sequence_id} to {header.last_sequence_id}) fails its checksum",
+                f"sequence ids {header.first_sequence_id} to {header.last_sequence_id}) "
+                f"{'fails its checksum' if whole else 'is cut off'}",
                 position=header.position,
             )
         self.header = header
@@ -192,12 +195,15 @@ class Frame:
         if self._lengths is None:
             found = array("I")
             found.frombytes(self.lengths_bytes)
+            if sys.byteorder == "big":
+                found.byteswap()
             self._lengths = found
         return self._lengths
 
     def entries(self) -> Iterator[memoryview]:
-        """Yield the stored bytes of each entry, in order."""
-        return wal_entry.slices(self.body, self.lengths)
+        """Yield the stored bytes of each entry, in order; a control frame has none."""
+        if self.header.kind == FrameKind.ENTRIES:
+            yield from wal_entry.slices(self.body, self.lengths)
 
 
 def frames_of(data: bytes | memoryview, *, where: str = "") -> Iterator[Frame]:

@@ -121,6 +121,14 @@ class IndexFooter(NamedTuple):
         return INDEX_HEAD_SIZE + self.rows * ROW.size + INDEX_FOOT_SIZE
 
 
+def index_fits(index: bytes, footer: IndexFooter) -> bool:
+    """Tell whether the bytes of a whole index are those that its (intact) footer was written for."""
+    head = INDEX_MAGIC + struct.pack("<I", footer.rows)
+    rows = index[INDEX_HEAD_SIZE : len(index) - INDEX_FOOT_SIZE]
+    whole = len(index) == footer.index_size and index[:INDEX_HEAD_SIZE] == head
+    return whole and google_crc32c.value(rows) == footer.rows_crc
+
+
 def decode_footer(data: bytes, where: str) -> IndexFooter | None:
     """Return the footer that ``data`` ends with, or None if there is no intact one (the index is then rebuilt)."""
     foot = data[-INDEX_FOOT_SIZE:]

@@ -27,6 +27,8 @@ def decode(data: bytes | memoryview, at: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         at += 1
         if byte < 0x80:
+            if number >> 128:
+                raise JournalCorrupt(f"the varint before byte {at} is over 128 bits")
             return number, at
         shift += 7
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.errors import JournalCorrupt
-from headrace.runtime.disk import Disk
+from headrace.runtime.disk import Disk, SyncFailed
 from headrace.wire import mark as wire_mark
 from headrace.wire.mark import Mark
 
@@ -42,8 +42,15 @@ class MarkFile:
         self._map[offset : offset + wire_mark.SLOT_SIZE] = self.current.encode()
 
     def sync(self) -> None:
-        """Make the mark durable; needed only before a new segment begins (a crash of the machine may set it back)."""
-        self._map.flush()
+        """Make the mark durable, or raise SyncFailed; needed only before a new segment begins.
+
+        (A crash of the machine may set it back, and it must never lie below the newest segment.)
+        """
+        try:
+            self._map.flush()
+        except OSError as error:
+            raise SyncFailed(error.errno, f"the mark was not synced: {error.strerror}") from error
+        self._file.sync()
 
     def close(self) -> None:
         """Let go of mapping and file."""

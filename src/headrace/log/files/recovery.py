@@ -1,8 +1,9 @@
 """Opening a journal: replay the last segment up to the mark, then take over what is intact above it.
 
 Below the mark everything was acknowledged: a bad frame there is *corruption*, reported and never cut. Above the mark
-nothing was: intact frames are written again and synced (after a failed fsync the page cache may hold what the disk does
-not) before the mark moves over them, and what follows the first bad one is the *torn end*, kept in a file of its own.
+something may have been, because a crash of the machine can set the mark back: intact frames are written again and synced
+(after a failed fsync the page cache may hold what the disk does not) before the mark moves over them, and what follows the
+first bad one is the *torn end*, kept in a file of its own.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from pathlib import Path
 from headrace.errors import JournalCorrupt, JournalLoss
 from headrace.log.files.index import OpenIndex
 from headrace.log.files.mark import MarkFile
-from headrace.log.files.segment import SegmentFile, spare_header
+from headrace.log.files.scan import Hole, scan
+from headrace.log.files.segment import SegmentFile, place_of
 from headrace.log.replay import Replay
 from headrace.log.tail import decode_state
 from headrace.runtime.disk import Disk
 from headrace.runtime.logs import get_logger
 from headrace.wire.frame import HEADER_SIZE, MAGIC, Frame, FrameHeader, FrameKind, parse_header
-from headrace.wire.segment import INDEX_MAGIC, FramePlace
+from headrace.wire.segment import INDEX_MAGIC
 
 logger = get_logger("log")
-
-CHUNK_BYTES = 8 << 20
 
 
 @dataclass(slots=True)
@@ -40,15 +40,13 @@ class Recovered:
 def recover(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Path) -> Recovered:
     """Replay ``segment`` up to the mark and take over intact frames above it; leaves the mark at the journal's end.
 
-    Raises JournalLoss if the segment ends below the mark.
+    Raises JournalLoss if the segment ends below the mark, JournalCorrupt if the mark stands inside a frame.
     """
-    if (
-        segment.first_position + segment.frame_bytes() < mark.current.end
-        or segment.first_position > mark.current.end
-    ):
+    ends = segment.first_position + segment.frame_bytes()
+    if not segment.first_position <= mark.current.end <= ends:
         raise JournalLoss(
-            f"{segment.path}: the journal ends at position {segment.first_position + segment.frame_bytes():#x}, "
-            f"but everything up to {mark.current.end:#x} was acknowledged"
+            f"{segment.path}: the journal's last segment reaches from position {segment.first_position:#x} to "
+            f"{ends:#x}, but everything up to {mark.current.end:#x} was acknowledged"
         )
     found = Recovered(Replay(decode_state(segment.start.state)), OpenIndex(), mark.current.end)
     _replay_acknowledged(segment, found)
@@ -56,52 +54,49 @@ def recover(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Path)
     if found.blocked is None:
         _take_over(disk, segment, mark, torn_folder, found)
     else:
+        found.alarms.append(found.blocked)
         logger.error("the journal is damaged below the mark; appends are refused", reason=found.blocked)
     return found
 
 
 def _replay_acknowledged(segment: SegmentFile, found: Recovered) -> None:
-    position = segment.first_position
-    buffer, base = b"", position
-    while position < found.end:
-        if position + HEADER_SIZE > base + len(buffer):
-            buffer, base = segment.read(position, min(CHUNK_BYTES, found.end - position)), position
-        header = parse_header(buffer, position - base)
-        if header is None or header.position != position:
-            header = spare_header(segment.read(position, found.end - position), position)
-            if header is None:
-                found.blocked = (
-                    f"{segment.path}: both headers of the frame at position {position:#x} are damaged"
-                )
-                return
-            buffer, base = b"", position
-        if header.end > base + len(buffer):
-            buffer, base = (
-                segment.read(position, max(header.size, min(CHUNK_BYTES, found.end - position))),
-                position,
+    """After damage that hides what happened, replay goes on for the readers' sake only: no append may be judged."""
+    for frame in scan(segment.read, segment.first_position, found.end):
+        if isinstance(frame, Hole):
+            _block(
+                found,
+                f"{segment.path}: both headers of the frame at position {frame.position:#x} are damaged",
+            )
+            continue
+        header, data = frame
+        if header.end > found.end:
+            raise JournalCorrupt(
+                f"{segment.path}: the mark names {found.end:#x} as the journal's end, which is inside the frame at "
+                f"position {header.position:#x}: it is not the mark of this journal",
+                hint="Do not delete anything: put the mark and the segments of one moment together again.",
+                position=header.position,
             )
         try:
-            _replay_one(segment, buffer, position - base, header, found)
+            _replay_one(segment, header, data, found)
         except JournalCorrupt as error:
-            found.blocked = str(error)
-            return
-        position = header.end
+            _block(found, str(error))
 
 
-def _replay_one(segment: SegmentFile, buffer: bytes, at: int, header: FrameHeader, found: Recovered) -> None:
+def _block(found: Recovered, reason: str) -> None:
+    found.blocked = found.blocked if found.blocked is not None else reason
+    found.replay.gaps_allowed = True
+
+
+def _replay_one(segment: SegmentFile, header: FrameHeader, data: bytes, found: Recovered) -> None:
     try:
-        found.replay.apply(Frame(buffer, at, where=str(segment.path)))
+        frame = Frame(data, where=str(segment.path))
     except JournalCorrupt as error:
         found.alarms.append(str(error))
         found.replay.apply_damaged(header)
-    _list(found.index, header)
-
-
-def _list(index: OpenIndex, header: FrameHeader) -> None:
+    else:
+        found.replay.apply(frame)
     if header.kind == FrameKind.ENTRIES:
-        index.add(
-            FramePlace(header.region_id, header.count, header.first_sequence_id, header.position, header.size)
-        )
+        found.index.add(place_of(header))
 
 
 def _take_over(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Path, found: Recovered) -> None:
@@ -115,15 +110,16 @@ def _take_over(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Pa
             found.replay.apply(frame)
         except JournalCorrupt:
             break
-        _list(found.index, header)
+        if header.kind == FrameKind.ENTRIES:
+            found.index.add(place_of(header))
         intact += header.size
     torn = above[intact:]
     if torn and not torn.startswith(INDEX_MAGIC) and torn.strip(b"\x00"):
         _keep_torn(disk, torn, found.end + intact, torn_folder, found)
     if above:
-        segment.cut(found.end)
-        segment.sync()
+        # Written over in place, never cut first: a second crash in between must find them still there.
         segment.write(found.end, above[:intact])
+        segment.cut(found.end + intact)
         segment.sync()
     if intact:
         found.end += intact
@@ -134,16 +130,23 @@ def _take_over(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Pa
 
 def _keep_torn(disk: Disk, torn: bytes, position: int, torn_folder: Path, found: Recovered) -> None:
     path = torn_folder / f"torn-{position:016x}.bin"
+    holds_frame = _holds_header(torn, position)  # FormatTooNew before anything is written
     disk.write_whole(path, torn)
     logger.warning(
         "the torn end of the journal was set aside", bytes=len(torn), position=position, file=str(path)
     )
+    if holds_frame:
+        found.alarms.append(
+            f"{path}: the torn end ({len(torn)} bytes) holds an intact frame header: a frame that was damaged before "
+            "it was acknowledged, or since"
+        )
+
+
+def _holds_header(torn: bytes, position: int) -> bool:
     at = torn.find(MAGIC)
     while at >= 0:
         header = parse_header(torn, at)
         if header is not None and header.position == position + at:
-            found.alarms.append(
-                f"{path}: the torn end ({len(torn)} bytes) holds an intact frame header; it was never acknowledged"
-            )
-            return
+            return True
         at = torn.find(MAGIC, at + 1)
+    return False

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import google_crc32c
-
 from headrace.errors import JournalCorrupt
 from headrace.log.files.index import Index, OpenIndex, SealedIndex
+from headrace.log.files.scan import Hole, header_at, scan
 from headrace.log.tail import JournalState, decode_state
 from headrace.runtime.disk import Disk, DiskFile
+from headrace.runtime.logs import get_logger
 from headrace.wire import segment as wire_segment
-from headrace.wire.frame import HEADER_SIZE, MAGIC, Frame, FrameHeader, FrameKind, parse_header
-from headrace.wire.segment import FramePlace, SegmentStart
+from headrace.wire.frame import HEADER_SIZE, Frame, FrameHeader, FrameKind, parse_header
+from headrace.wire.segment import FramePlace, IndexFooter, SegmentStart
+
+logger = get_logger("log")
 
 SUFFIX: Final = ".seg"
 
@@ -25,11 +27,19 @@ def file_name(first_position: int) -> str:
     return f"{first_position:016x}{SUFFIX}"
 
 
+def place_of(header: FrameHeader) -> FramePlace:
+    """Return where the frame of ``header`` stands, as an index lists it."""
+    return FramePlace(header.region_id, header.count, header.first_sequence_id, header.position, header.size)
+
+
 class SegmentFile:
     """A segment on disk. ``end`` is the position after its last frame; frames above it are not looked at."""
 
     def __init__(self, disk: Disk, path: Path, end: int | None) -> None:
-        """Open ``path``; ``end`` None for the open segment, whose end is then set by who replays it."""
+        """Open ``path``; ``end`` None for the open segment, whose end is then set by who replays it.
+
+        Raises JournalCorrupt, FormatTooNew (of its start or its index).
+        """
         self.path = path
         self._disk = disk
         self._file: DiskFile = disk.open(path)
@@ -37,7 +47,14 @@ class SegmentFile:
         try:
             size = wire_segment.start_size_of(head, str(path))
             self.start = wire_segment.decode_start(self._file.read_at(0, size), str(path))
-        except Exception:
+            if path.name != file_name(self.start.first_position):
+                raise JournalCorrupt(
+                    f"{path}: this is the segment that begins at position {self.start.first_position:#x}, "
+                    f"so its name must be {file_name(self.start.first_position)}"
+                )
+            if end is not None:
+                self._footer()
+        except BaseException:
             self._file.close()
             raise
         self.first_position = self.start.first_position
@@ -93,26 +110,56 @@ class SegmentFile:
         self._file.truncate(self.offset_of(position))
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Make what was written durable, or raise SyncFailed."""
         self._file.sync()
-
-    def header_at(self, position: int) -> FrameHeader | None:
-        """Return the intact header of the frame that stands at ``position``; None if there is none."""
-        header = parse_header(self.read(position, HEADER_SIZE))
-        return header if header is not None and header.position == position else None
 
     def frame_at(self, place: FramePlace) -> Frame:
         """Return the whole verified frame; its second header serves where only the first is damaged."""
         data = self.read(place.position, place.size)
-        where = f"{self.path} (frame at position {place.position:#x})"
         header = parse_header(data)
         if header is None:
-            spare = parse_header(data[-HEADER_SIZE:])
-            if spare is not None and spare.position == place.position and spare.size == len(data):
-                data = data[-HEADER_SIZE:] + data[HEADER_SIZE:]
-        elif header.position != place.position or header.size != place.size:
-            raise JournalCorrupt(f"{where}: another frame stands here", position=place.position)
-        return Frame(data, where=where)
+            header = parse_header(data[-HEADER_SIZE:])
+            data = data[-HEADER_SIZE:] + data[HEADER_SIZE:]
+        if header is None:
+            raise JournalCorrupt(
+                f"{self.path}: both headers of the frame at position {place.position:#x} (region {place.region_id}, "
+                f"sequence ids {place.first_sequence_id} to {place.first_sequence_id + place.count - 1}) are damaged",
+                position=place.position,
+            )
+        if header.position != place.position or header.size != place.size:
+            raise JournalCorrupt(
+                f"{self.path}: another frame stands at position {place.position:#x}", position=place.position
+            )
+        return Frame(data, where=str(self.path))
+
+    def frames_from(self, position: int, stop: int, bytes_max: int) -> list[Frame]:
+        """Return the verified frames of ``position`` … ``stop`` - 1: up to ``bytes_max`` bytes, at least one.
+
+        Ends before a damaged frame, so that what stands before it can be had; JournalCorrupt if that is the first.
+        """
+        data = self.read(position, min(max(bytes_max, HEADER_SIZE), stop - position))
+        frames: list[Frame] = []
+        at = 0
+        while at < len(data):
+            header = parse_header(data, at)
+            if header is None or header.position != position + at or at + header.size > len(data):
+                break  # damaged, or beyond what was read
+            try:
+                frames.append(Frame(data, at, where=str(self.path)))
+            except JournalCorrupt:
+                if not frames:
+                    raise
+                break
+            at += header.size
+        if not frames and position < stop:
+            header = header_at(self.read, position, stop)
+            if header is None:
+                raise JournalCorrupt(
+                    f"{self.path}: both headers of the frame at position {position:#x} are damaged",
+                    position=position,
+                )
+            frames.append(self.frame_at(place_of(header)))
+        return frames
 
     def index(self) -> Index:
         """Return the sealed index, mapped when first used; a lost or damaged one is rebuilt from the frames."""
@@ -120,8 +167,8 @@ class SegmentFile:
             self._index = self._mapped_index() or self._rebuilt_index()
         return self._index
 
-    def use_index(self, index: OpenIndex) -> None:
-        """Serve the open segment from ``index``."""
+    def use_index(self, index: OpenIndex | None) -> None:
+        """Serve the open segment from ``index``; None once it is sealed: from the one in the file."""
         self._index = index
 
     def seal(self, places: Sequence[FramePlace]) -> None:
@@ -130,46 +177,39 @@ class SegmentFile:
         self.cut(self.end)
         self.write(self.end, index)
         self.sync()
-        self._index = None
+
+    def _footer(self) -> IndexFooter | None:
+        size = self._file.size()
+        foot = self._file.read_at(max(0, size - wire_segment.INDEX_FOOT_SIZE), wire_segment.INDEX_FOOT_SIZE)
+        return wire_segment.decode_footer(foot, str(self.path))
 
     def _mapped_index(self) -> SealedIndex | None:
-        size = self._file.size()
-        foot = self._file.read_at(size - wire_segment.INDEX_FOOT_SIZE, wire_segment.INDEX_FOOT_SIZE)
-        footer = wire_segment.decode_footer(foot, str(self.path))
-        offset = self.offset_of(self.end)
-        if footer is None or footer.end_position != self.end or offset + footer.index_size != size:
+        footer, offset, size = self._footer(), self.offset_of(self.end), self._file.size()
+        if footer is None or (footer.first_position, footer.end_position) != (self.first_position, self.end):
+            return None
+        if not wire_segment.index_fits(self._file.read_at(offset, size - offset), footer):
             return None
         self._map = self._file.map_shared(size, writable=False)
-        rows = offset + wire_segment.INDEX_HEAD_SIZE
-        row_bytes = self._map[rows : rows + footer.rows * wire_segment.ROW.size]
-        if google_crc32c.value(row_bytes) != footer.rows_crc:
-            return None
         return SealedIndex(self._map, offset, footer.rows)
 
     def _rebuilt_index(self) -> SealedIndex:
         places: list[FramePlace] = []
-        position = self.first_position
-        while position < self.end:
-            header = self.header_at(position) or self._spare_header(position)
-            if header is None:
-                raise JournalCorrupt(
-                    f"{self.path}: both headers of the frame at position {position:#x} are damaged",
-                    position=position,
-                )
-            if header.kind == FrameKind.ENTRIES:
-                places.append(
-                    FramePlace(
-                        header.region_id, header.count, header.first_sequence_id, position, header.size
-                    )
-                )
-            position = header.end
-        self.seal(places)
+        holes: list[Hole] = []
+        for found in scan(self.read, self.first_position, self.end):
+            if isinstance(found, Hole):
+                holes.append(found)
+            elif found[0].kind == FrameKind.ENTRIES:
+                places.append(place_of(found[0]))
+        logger.warning(
+            "a segment's index was rebuilt", file=str(self.path), frames=len(places), holes=len(holes)
+        )
+        if not holes:
+            try:
+                self.seal(places)
+            except OSError as error:  # it serves from memory all the same
+                logger.warning("the index could not be stored", file=str(self.path), reason=str(error))
         data = wire_segment.encode_index(places, self.first_position, self.end)
         return SealedIndex(data, 0, len(places))
-
-    def _spare_header(self, position: int) -> FrameHeader | None:
-        """Find the second copy of the header of the frame at ``position``, whose first copy is damaged."""
-        return spare_header(self.read(position, self.end - position), position)
 
     def close(self) -> None:
         """Let go of file and mapping."""
@@ -177,16 +217,3 @@ class SegmentFile:
             self._map.close()
             self._map = None
         self._file.close()
-
-
-def spare_header(data: bytes, position: int) -> FrameHeader | None:
-    """Return the second header of the frame that begins at ``data[0]`` = ``position``; None if it is damaged too."""
-    at = data.find(MAGIC, HEADER_SIZE)
-    while at >= 0:
-        header = parse_header(data, at)
-        if header is not None and header.position == position and header.size == at + HEADER_SIZE:
-            return header
-        if header is not None and header.position == position + at:
-            return None  # the next frame begins here, so both headers of this one are damaged
-        at = data.find(MAGIC, at + 1)
-    return None

@@ -11,16 +11,23 @@ from typing import Final
 
 import msgspec
 
-from headrace.errors import DataFolderLocked, JournalCorrupt, JournalLoss, StoreUnavailable, WriterStopped
+from headrace.errors import (
+    DataFolderLocked,
+    JournalCorrupt,
+    JournalLoss,
+    SequenceNotAvailable,
+    StoreUnavailable,
+    WriterStopped,
+)
 from headrace.log.contract import Begin, Group
 from headrace.log.files.index import OpenIndex
 from headrace.log.files.mark import MarkFile
 from headrace.log.files.recovery import recover
-from headrace.log.files.segment import SUFFIX, SegmentFile
+from headrace.log.files.segment import SUFFIX, SegmentFile, file_name, place_of
 from headrace.log.tail import FeedTail, JournalState
-from headrace.runtime.disk import Disk, DiskFile
+from headrace.runtime.disk import Disk, DiskFile, SyncFailed
 from headrace.runtime.logs import get_logger
-from headrace.wire.frame import FIRST_POSITION, HEADER_SIZE, Frame, FrameKind, parse_header
+from headrace.wire.frame import FIRST_POSITION, Frame, FrameKind
 from headrace.wire.mark import Mark
 from headrace.wire.segment import FramePlace
 
@@ -36,7 +43,7 @@ class FileStore:
     def __init__(self, folder: Path, *, disk: Disk | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
         """Open the journal in ``folder``, made if it isn't there.
 
-        Raises DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt; nothing has been changed then.
+        Raises DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt, StoreUnavailable; no entry was touched then.
         """
         self._disk = disk if disk is not None else Disk()
         self._segment_bytes = segment_bytes
@@ -46,12 +53,19 @@ class FileStore:
         self._guard = threading.Lock()
         self._stopped: str | None = None
         self.alarms: list[str] = []
-        self._disk.make_folder(self._journal)
-        self._lock = self._take_lock(folder / "lock")
         self._mark: MarkFile | None = None
         self._segments: list[SegmentFile] = []
+        self._lock: DiskFile | None = None
         try:
+            self._disk.make_folder(self._journal)
+            self._lock = self._take_lock(folder / "lock")
             self._open()
+        except OSError as error:
+            self.close()
+            raise StoreUnavailable(
+                f"{folder}: this data folder can't be used: {error}",
+                hint="Check its owner, its rights and the free space on its volume.",
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -76,9 +90,7 @@ class FileStore:
                 raise JournalLoss(f"{self._journal}: no journal segment is there, but the mark names an end")
             self._segments = [SegmentFile.create(self._disk, self._journal, FIRST_POSITION, JournalState())]
         else:
-            firsts = [int(path.stem, 16) for path in paths]
-            for path, end in zip(paths, [*firsts[1:], None], strict=True):
-                self._segments.append(SegmentFile(self._disk, path, end))
+            self._open_segments(paths)
         found = recover(self._disk, self._open_segment, self._mark, self._folder)
         self.alarms += found.alarms
         self._stopped = found.blocked
@@ -90,6 +102,22 @@ class FileStore:
         self._index: OpenIndex = found.index
         self._open_segment.use_index(found.index)
         self._forget_dropped()
+        for draft in self._disk.list(self._journal, ".tmp"):  # a crash came while a segment was made
+            self._disk.remove(draft)
+
+    def _open_segments(self, paths: Sequence[Path]) -> None:
+        for path, later in zip(paths, [*paths[1:], None], strict=True):
+            try:
+                end = int(later.stem, 16) if later is not None else None
+            except ValueError:
+                raise JournalCorrupt(f"{later}: not a name of a journal segment") from None
+            segment = SegmentFile(self._disk, path, end)
+            self._segments.append(segment)
+            if end is not None and segment.first_position + segment.frame_bytes() < end:
+                raise JournalLoss(
+                    f"{path}: the journal has a gap from position "
+                    f"{segment.first_position + segment.frame_bytes():#x} to {end:#x}"
+                )
 
     @property
     def _open_segment(self) -> SegmentFile:
@@ -119,20 +147,15 @@ class FileStore:
             self._open_segment.end = self._end
             self._global_ts = group.global_ts
             self._next_region_id = group.next_region_id
-            for header, frame in group.frames:
+            for header, _ in group.frames:
                 if header.kind == FrameKind.ENTRIES:
-                    self._index.add(
-                        FramePlace(
-                            header.region_id,
-                            header.count,
-                            header.first_sequence_id,
-                            header.position,
-                            len(frame),
-                        )
-                    )
+                    self._index.add(place_of(header))
             self._tails.update(group.tails)
         for callback in self._callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # the group is durable and visible: its writers must hear so
+                logger.exception("a callback failed")
 
     def _write(self, data: bytes) -> None:
         try:
@@ -148,11 +171,18 @@ class FileStore:
             raise self._stop(f"the disk did not confirm a write: {error}") from error
 
     def _undo(self, error: OSError) -> None:
-        """A write failed before any sync: cut it off again, so that nothing of it can ever be read."""
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        """A write failed before its sync: cut it off again, so that nothing of it can ever be read.
+
+        A failed sync stops the writer whatever its reason, and so does a segment that was begun but not taken into use.
+        """
+        begun = self._journal / file_name(self._end)
+        half_made = begun != self._open_segment.path and begun.exists()
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} and not isinstance(error, SyncFailed)
+        if half_made or not full:
             raise self._stop(f"the disk refused a write: {error}") from error
         try:
             self._open_segment.cut(self._end)
+            self._open_segment.sync()
         except OSError as second:
             raise self._stop(f"the disk refused to cut off a failed write: {second}") from error
         raise StoreUnavailable(f"the disk is full: {error}") from error
@@ -180,6 +210,7 @@ class FileStore:
         index = OpenIndex()
         fresh.use_index(index)
         with self._guard:
+            sealed.use_index(None)
             self._index = index
             self._segments = [*self._segments, fresh]
 
@@ -190,8 +221,9 @@ class FileStore:
             with self._guard:
                 self._segments = self._segments[1:]
                 self._forget_dropped()
-            gone.close()
-            self._disk.remove(gone.path)
+            self._disk.remove(
+                gone.path
+            )  # not closed: a reader may be in it; it closes when the last one lets go
         return self.oldest_position()
 
     def _forget_dropped(self) -> None:
@@ -243,28 +275,15 @@ class FileStore:
         if position >= end:
             return []
         segment = self._segment_at(position)
-        stop = min(segment.end, end)
-        data = segment.read(position, min(max(bytes_max, HEADER_SIZE), stop - position))
-        header = parse_header(data)
-        if header is not None and header.position == position and header.size > len(data):
-            data = segment.read(position, header.size)
-        frames: list[Frame] = []
-        at = 0
-        while at < len(data):
-            header = parse_header(data, at)
-            if header is not None and at + header.size > len(data):
-                break
-            if header is None and frames and at + HEADER_SIZE > len(data):
-                break
-            frames.append(Frame(data, at, where=f"{segment.path} (position {position + at:#x})"))
-            at += frames[-1].header.size
-        return frames
+        return segment.frames_from(position, min(segment.end, end), bytes_max)
 
     def _segment_at(self, position: int) -> SegmentFile:
         segments = self._segments
         at = bisect_right(segments, position, key=lambda segment: segment.first_position) - 1
         if at < 0:
-            raise JournalCorrupt(f"position {position:#x} lies below the oldest segment", position=position)
+            raise SequenceNotAvailable(
+                f"the journal's oldest retained position is {segments[0].first_position:#x}, {position:#x} was dropped"
+            )
         return segments[at]
 
     def on_moved(self, callback: Callable[[], None]) -> None:
@@ -282,7 +301,8 @@ class FileStore:
         if self._mark is not None:
             self._mark.close()
             self._mark = None
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
 
 def _next_at_start(segment: SegmentFile, region_id: int) -> int:

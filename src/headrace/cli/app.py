@@ -1,0 +1,117 @@
+"""The ``headrace`` command: a registry of commands, and how errors come out of all of them.
+
+A command's module is imported when the command runs, so ``headrace --help`` stays quick. Each exposes ``app``, a cyclopts
+App of the command's name. Exit codes: 0 done, 1 failed, 2 usage, 3 refused for safety, 4 target not reachable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from cyclopts import App, CycloptsError
+
+from headrace import __version__
+from headrace.errors import HeadraceError, Usage
+
+
+class Command(NamedTuple):
+    """Where a command lives (``module:attribute``), and its line in the help."""
+
+    place: str
+    help: str
+
+
+COMMANDS: Final = {
+    "serve": Command("headrace.cli.serve:app", "Run the server: the durable log and its HTTP API."),
+    "publisher": Command("headrace.cli.publisher:app", "Attach tables to a feed, check and detach them."),
+    "agent": Command("headrace.cli.agent:app", "Relay a database's outbox to a feed."),
+    "listen": Command("headrace.cli.listen:app", "Follow a feed from a durable bookmark."),
+    "pipeline": Command("headrace.cli.pipeline:app", "Keep Spark tables of a feed up to date."),
+    "up": Command("headrace.cli.up:app", "Run server and agent together, for a first try."),
+    "demo": Command("headrace.cli.demo:app", "Run the whole flow on this machine and compare what came out."),
+}
+"""Every command. One more is one module and one line here."""
+
+ROOT_FLAGS: Final = ("--help", "-h", "--version")
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as shells expect it."""
+
+
+def root() -> App:
+    """Return the root command with all commands registered, none of them imported."""
+    app = App(
+        name="headrace",
+        help="Every committed change of a database, in order and without loss, to any number of consumers.",
+        version=__version__,
+    )
+    for name, command in COMMANDS.items():
+        app.command(command.place, name=name, help=command.help)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; a user's mistake is three lines on stderr, never a traceback.
+
+    With ``--json`` an error is one JSON document on stdout instead: ``code``, ``detail``, ``hint`` and its members.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except HeadraceError as error:
+        _tell(error, as_json="--json" in words)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read our output has gone. Python would complain again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(words: list[str]) -> int:
+    if words and words[0] not in ROOT_FLAGS:
+        _check_command(words[0])
+        from headrace.runtime.logs import configure_logs
+
+        configure_logs()
+    try:
+        command, bound, _ = root().parse_args(words, print_error=False, exit_on_error=False)
+    except CycloptsError as error:
+        called = " ".join(["headrace", *words[:1]]) if words and words[0] in COMMANDS else "headrace"
+        raise Usage(_plain(error), hint=f"See {called} --help.") from None
+    result: Any = command(*bound.args, **bound.kwargs)
+    if inspect.iscoroutine(result):
+        result = asyncio.run(result)
+    return result if isinstance(result, int) else 0
+
+
+def _check_command(name: str) -> None:
+    """Cyclopts would import every command to tell the user which one was meant."""
+    if name not in COMMANDS:
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        meant = f"Did you mean {close[0]}? " if close else ""
+        raise Usage(f"there is no command {name[:80]!r}", hint=f"{meant}See headrace --help.")
+
+
+def _plain(error: CycloptsError) -> str:
+    return " ".join(str(error).split())
+
+
+def _tell(error: HeadraceError, *, as_json: bool) -> None:
+    if as_json:
+        document = {**error.members, "code": error.code, "detail": error.detail, "hint": error.advice}
+        print(json.dumps(document, default=str), flush=True)
+        return
+    print(f"error: {error.detail}\ncode: {error.code}\nhint: {error.advice}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""One change as a consumer gets it: the entry, and its place as a bookmark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import Raw
+
+from headrace.entries.bookmark import Bookmark
+from headrace.entries.lsn import Lsn
+from headrace.wire.documents import EntryOut
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An entry of a feed. ``incarnation`` is that of the feed's history it was read from."""
+
+    incarnation: str
+    entry: EntryOut
+
+    @property
+    def sequence_id(self) -> int:
+        """Its place in the feed."""
+        return self.entry.sequence_id
+
+    @property
+    def op(self) -> str:
+        """``put`` (full state), ``patch`` (merge it), or ``delete`` (the old state)."""
+        return self.entry.op
+
+    @property
+    def key(self) -> str | None:
+        """The key as text; None where it is no text (see ``entry.key_base64``)."""
+        return self.entry.key if isinstance(self.entry.key, str) else None
+
+    @property
+    def is_control(self) -> bool:
+        """True for an entry that is no row: a table's schema, the begin or end of a copy, TRUNCATE."""
+        return isinstance(self.entry.control, str)
+
+    @property
+    def place(self) -> Bookmark:
+        """The bookmark of a consumer that has done with this change."""
+        return Bookmark(self.incarnation, self.entry.sequence_id, Lsn.parse(self.entry.lsn))
+
+    def state(self) -> Any:
+        """Return ``changes`` as Python values; None where the entry carries bytes that are no JSON."""
+        return json.loads(bytes(self.entry.changes)) if isinstance(self.entry.changes, Raw) else None

@@ -1,0 +1,11 @@
+"""Everything on Spark: the feed as a data source, and Delta tables kept up to date from it.
+
+In: a server's stored frames, over HTTP. Out: data frames, and a folder of Delta tables with what was published of them.
+The only room that imports pyspark and delta. Every function takes a SparkSession; nothing collects data on the driver.
+
+::
+
+    jars, java, session      set-up: what a session needs, found or fetched once, never at a job's start
+    source <- planner <- connection     spark.read / readStream.format("headrace")
+    tables <- merge <- rows, patches, schemas     one Delta table per source table; ledger keeps `_headrace/`
+"""

@@ -1,0 +1,189 @@
+"""What the tables job keeps beside its tables, in ``_headrace/``: which feed they are of, schemas, what was published.
+
+Formats: docs/formats/tables.md. Files are replaced whole and durably, so a reader sees the old one or the new one. The
+folder is one that the driver and all workers reach by the same path (a local disk, or a mount on a cluster).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from headrace.errors import ConfigInvalid, DataFolderLocked, FeedRecreated, Stopped
+from headrace.pipeline.schemas import PlacedSchema, SchemaHistory, TableName
+from headrace.runtime.disk import Disk, DiskFile
+from headrace.wire.versions import TABLES, check_readable
+
+FOLDER: Final = "_headrace"
+PLAIN: Final = "entries"
+"""Folder of the table of entries that name no table."""
+
+_DELTA_COMMIT: Final = re.compile(r"(\d{20})\.json")
+_SAFE: Final = re.compile(r"[A-Za-z0-9_-]")
+
+
+class LedgerCorrupt(Stopped):
+    """A file beside the tables can't be read."""
+
+    code = "tables-ledger-corrupt"
+    hint = (
+        "Restore the `_headrace` folder from a backup, or start this feed's tables anew in an empty folder."
+    )
+    exit_code = 3
+
+
+class Versioned(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A file's format versions."""
+
+    written_as: int = TABLES.written_as
+    readable_from: int = TABLES.readable_from
+
+
+class TablesFile(Versioned, frozen=True, kw_only=True, rename="kebab"):
+    """``tables.json``: the feed these tables are of, its incarnation, and every schema seen so far."""
+
+    feed: str
+    incarnation: str
+    schemas: list[PlacedSchema]
+
+
+class PublishedTable(msgspec.Struct, frozen=True, rename="kebab"):
+    """One table of a published moment: its name in the feed (empty: the one without types), its folder, its version."""
+
+    table: list[str]
+    path: str
+    version: int
+
+
+class PublishedFile(Versioned, frozen=True, kw_only=True, rename="kebab"):
+    """``published.json``: one moment of the feed, and the Delta version of each table that shows it."""
+
+    feed: str
+    incarnation: str
+    sequence_id: int
+    lsn: str
+    published_at: str
+    tables: list[PublishedTable]
+
+
+F = TypeVar("F", bound=Versioned)
+
+
+def folder_of(table: TableName) -> str:
+    """Return the folder of a table below the tables' folder: ``main.accounts``. No two names share one.
+
+    Letters, digits, ``_`` and ``-`` stand for themselves, other characters as ``~`` and their UTF-8 bytes in hex.
+    """
+    if not table:
+        return PLAIN
+    name = ".".join("".join(_escaped(char) for char in part) for part in table)
+    # A name of one part has no dot, so the sign before it can't make it another table's; nor can it before _ - and dot,
+    # with which names of hidden files begin.
+    return name if len(table) > 1 and name[0] not in "_-." else f"~{name}"
+
+
+def _escaped(char: str) -> str:
+    return char if _SAFE.fullmatch(char) else "".join(f"~{byte:02x}" for byte in char.encode())
+
+
+def local_folder(text: str) -> Path:
+    """Return the folder that ``--to`` names; ConfigInvalid for a URL of another kind than ``file:``."""
+    plain = text.removeprefix("file://") if text.startswith("file:///") else text
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", plain):
+        raise ConfigInvalid(
+            f"{text!r} is no folder",
+            hint="Tables are kept in a folder that driver and workers reach by the same path, such as a mount.",
+        )
+    return Path(plain).absolute()
+
+
+def newest_version(table: Path) -> int | None:
+    """Return the newest version of the Delta table in this folder; None if there is no table."""
+    log = table / "_delta_log"
+    found = [_DELTA_COMMIT.fullmatch(path.name) for path in log.iterdir()] if log.is_dir() else []
+    return max((int(match[1]) for match in found if match), default=None)
+
+
+def read_published(to: Path) -> PublishedFile | None:
+    """Return what was published last in the tables' folder ``to``; None if nothing was yet."""
+    return _read(to / FOLDER / "published.json", PublishedFile)
+
+
+class Ledger:
+    """The ``_headrace`` folder of one tables job; owned by one process at a time. Close it to let another one in."""
+
+    def __init__(self, to: Path, feed: str, incarnation: str, *, disk: Disk | None = None) -> None:
+        """Open it, or begin it if the folder is new.
+
+        Raises DataFolderLocked if another job has it, ConfigInvalid if the folder holds tables of another feed,
+        FeedRecreated if they are of another history of this one, FormatTooNew, LedgerCorrupt.
+        """
+        self._disk = disk or Disk()
+        self.to = to
+        self.folder = to / FOLDER
+        self._disk.make_folder(self.folder)
+        self._lock: DiskFile = self._disk.open(self.folder / "lock", create=True)
+        try:
+            if not self._lock.lock():
+                raise DataFolderLocked(
+                    f"another job keeps the tables in {to}",
+                    hint="Stop the other one, or give this one its own folder.",
+                )
+            found = _read(self.folder / "tables.json", TablesFile)
+            if found is None:
+                found = TablesFile(feed=feed, incarnation=incarnation, schemas=[])
+                self._write("tables.json", found)
+            self._check(found, feed, incarnation)
+            self.published = read_published(to)
+        except BaseException:
+            self._lock.close()
+            raise
+        self.feed = feed
+        self.incarnation = incarnation
+        self.schemas = SchemaHistory(list(found.schemas))
+
+    def _check(self, found: TablesFile, feed: str, incarnation: str) -> None:
+        if found.feed != feed:
+            raise ConfigInvalid(
+                f"{self.to} holds the tables of the feed {found.feed}", hint="Give each feed its own folder."
+            )
+        if found.incarnation != incarnation:
+            raise FeedRecreated(
+                f"the tables in {self.to} are of the incarnation {found.incarnation} of {feed}, which now is "
+                f"{incarnation}",
+                hint="The feed was made anew or restored: start its tables anew in an empty folder.",
+            )
+
+    def add_schemas(self, found: list[PlacedSchema]) -> None:
+        """Keep schemas durably, before any table follows them; those that are known change nothing."""
+        if self.schemas.add(found):
+            file = TablesFile(feed=self.feed, incarnation=self.incarnation, schemas=list(self.schemas.placed))
+            self._write("tables.json", file)
+
+    def publish(self, published: PublishedFile) -> None:
+        """Replace ``published.json``: from now on readers see this moment."""
+        self._write("published.json", published)
+        self.published = published
+
+    def close(self) -> None:
+        """Let another job have the folder."""
+        self._lock.close()
+
+    def _write(self, name: str, file: Versioned) -> None:
+        self._disk.write_whole(self.folder / name, msgspec.json.format(msgspec.json.encode(file)) + b"\n")
+
+
+def _read(path: Path, kind: type[F]) -> F | None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        versions = msgspec.json.decode(data, type=Versioned)
+        check_readable(str(path), versions.readable_from, TABLES)
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise LedgerCorrupt(f"{path}: {error}") from None

@@ -1,0 +1,179 @@
+"""One table's part of a batch -> its Delta table, in one commit. DataFrame in, Delta out; called by the tables job.
+
+The commit carries (application, version) = (the feed's history, the batch's last sequence id). Delta skips a commit whose
+version it has, so a batch that runs again changes nothing, whatever the query or its checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
+
+from headrace.entries.entry import Op
+from headrace.pipeline.folding import PLAIN_DDL, SEED, folded_batches, plain_batches
+from headrace.pipeline.ledger import newest_version
+from headrace.pipeline.rows import (
+    CHANGE_DDL,
+    GONE,
+    KEY,
+    SEQUENCE_ID,
+    quoted,
+    spark_columns,
+    typed_batches,
+    typed_ddl,
+)
+from headrace.pipeline.schemas import Evolution, PlacedSchema, TableName, evolution, lenient
+
+APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+"""Session settings that name the (application, version) of every Delta commit made under them."""
+
+_MAPPING: Final = "delta.columnMapping.mode"
+_MAPPED: Final = set(" ,;{}()\n\t=")
+"""Characters that a column's name can have only where Delta keeps names apart from the files' own."""
+
+_JSON_OPTIONS: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+class TableBatch(NamedTuple):
+    """What a batch holds of one table.
+
+    ``rows``: its entries (:data:`~headrace.pipeline.rows.CHANGE_DDL`), none of them below ``cleared_at``, the sequence id of
+    the batch's last entry that clears the table (0: none does). ``versions``: the table's schemas in feed order, up to
+    the batch's end; none for the table without types. ``patched``: patches are among the rows.
+    """
+
+    feed: str
+    table: TableName
+    rows: DataFrame
+    versions: Sequence[PlacedSchema]
+    cleared_at: int
+    patched: bool
+
+
+def apply_batch(spark: SparkSession, path: Path, batch: TableBatch) -> None:
+    """Bring the table at ``path`` up to the end of the batch, making it if it isn't there. Safe to repeat.
+
+    The caller has set :data:`APP_ID` and :data:`APP_VERSION` in ``spark``. ValueUnfit comes as the text of a JVM error.
+    """
+    exists = newest_version(path) is not None
+    if exists:
+        follow_schema(spark, path, batch.versions)
+    typed = _typed(batch, _net(spark, path, batch, exists=exists))
+    if exists:
+        _merge(spark, path, typed, batch.cleared_at)
+    else:
+        rows = typed.where(~F.col(GONE)).drop(GONE)
+        rows.write.format("delta").options(**_properties(rows.columns)).mode("append").save(str(path))
+
+
+def follow_schema(spark: SparkSession, path: Path, versions: Sequence[PlacedSchema]) -> None:
+    """Give the table the columns of its newest schema. It looks at the columns that are there, so it can be repeated."""
+    if not versions:
+        return
+    actual = {
+        field.name: field.dataType.simpleString()
+        for field in DeltaTable.forPath(spark, str(path)).toDF().schema.fields
+        if field.name not in {KEY, SEQUENCE_ID}
+    }
+    schemas = [placed.schema for placed in versions]
+    change = evolution(actual, spark_columns(schemas[-1]), schemas)
+    for statement in _statements(path, change, spark_columns(schemas[-1])):
+        spark.sql(statement)
+
+
+def create_empty(spark: SparkSession, path: Path, newest: PlacedSchema) -> None:
+    """Make the table of a schema that has no rows yet, if it isn't there."""
+    if newest_version(path) is None:
+        rows = spark.createDataFrame([], typed_ddl(newest.schema)).drop(GONE)
+        rows.write.format("delta").options(**_properties(rows.columns)).mode("append").save(str(path))
+
+
+def _net(spark: SparkSession, path: Path, batch: TableBatch, *, exists: bool) -> DataFrame:
+    """Return one row a key: the one put or delete that its entries come to."""
+    rows = batch.rows
+    change = F.struct("sequence_id", "op", "value")
+    if not batch.patched:
+        last = rows.groupBy("key").agg(F.max_by(change, "sequence_id").alias("last"))
+        return last.select("key", "last.*")
+    if exists:
+        rows = rows.unionByName(_seeds(spark, path, batch))
+    changes = rows.groupBy("key").agg(F.sort_array(F.collect_list(change)).alias("changes"))
+    fold = partial(folded_batches, versions=tuple(batch.versions), feed=batch.feed, table=batch.table)
+    return changes.mapInArrow(fold, CHANGE_DDL)
+
+
+def _seeds(spark: SparkSession, path: Path, batch: TableBatch) -> DataFrame:
+    """Return the table's rows of the keys that are patched, as changes that stand before the batch's."""
+    patched = batch.rows.where(F.col("op") == Op.PATCH.value).select(F.col("key").alias(KEY)).distinct()
+    current = spark.read.format("delta").load(str(path)).where(F.col(SEQUENCE_ID) > batch.cleared_at)
+    if batch.versions:
+        names = [quoted(name) for name in batch.versions[-1].schema.column_names()]
+        value = F.to_json(F.struct(*names), _JSON_OPTIONS).cast("binary")
+    else:
+        value = F.coalesce(F.col("value").cast("binary"), F.col("value_binary"))
+    return current.join(patched, KEY, "left_semi").select(
+        F.col(KEY).alias("key"),
+        F.col(SEQUENCE_ID).alias("sequence_id"),
+        F.lit(SEED).alias("op"),
+        value.alias("value"),
+    )
+
+
+def _typed(batch: TableBatch, net: DataFrame) -> DataFrame:
+    if not batch.versions:
+        return net.mapInArrow(plain_batches, PLAIN_DDL)
+    versions = tuple(batch.versions)
+    if batch.patched:
+        # Folded rows stand under the newest schema's names, whatever they were made of.
+        versions = (PlacedSchema(sequence_id=0, schema=lenient(versions[-1].schema)),)
+    into = partial(typed_batches, versions=versions, feed=batch.feed, table=batch.table)
+    return net.mapInArrow(into, typed_ddl(versions[-1].schema))
+
+
+def _merge(spark: SparkSession, path: Path, typed: DataFrame, cleared_at: int) -> None:
+    columns = {quoted(name): f"s.{quoted(name)}" for name in typed.columns if name != GONE}
+    merge = (
+        DeltaTable.forPath(spark, str(path))
+        .alias("t")
+        .merge(typed.alias("s"), f"t.{KEY} = s.{KEY}")
+        # The latest is the greatest sequence id, also where a batch runs again on a table that is ahead of it.
+        .whenMatchedDelete(f"s.{GONE} AND s.{SEQUENCE_ID} > t.{SEQUENCE_ID}")
+        .whenMatchedUpdate(f"s.{SEQUENCE_ID} > t.{SEQUENCE_ID}", set=dict(columns))
+        .whenNotMatchedInsert(f"NOT s.{GONE}", values=dict(columns))
+    )
+    if cleared_at:
+        merge = merge.whenNotMatchedBySourceDelete(f"t.{SEQUENCE_ID} < {cleared_at}")
+    merge.execute()
+
+
+def _properties(columns: Sequence[str]) -> dict[str, str]:
+    needed = any(_MAPPED & set(name) for name in columns)
+    return {_MAPPING: "name"} if needed else {}
+
+
+def _statements(path: Path, change: Evolution, kinds: dict[str, str]) -> list[str]:
+    if not change:
+        return []
+    table = f"ALTER TABLE delta.{quoted(str(path))}"
+    found = []
+    if change.renames or change.drops or any(_MAPPED & set(column.name) for column in change.adds):
+        # Without it a rename or drop would rewrite every file.
+        found.append(f"{table} SET TBLPROPERTIES ('{_MAPPING}' = 'name')")
+    found += [f"{table} RENAME COLUMN {quoted(old)} TO {quoted(new)}" for old, new in change.renames]
+    if change.drops:
+        found.append(f"{table} DROP COLUMNS ({', '.join(map(quoted, change.drops))})")
+    if change.adds:
+        added = ", ".join(f"{quoted(column.name)} {kinds[column.name]}" for column in change.adds)
+        found.append(f"{table} ADD COLUMNS ({added})")
+    return found

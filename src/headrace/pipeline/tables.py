@@ -1,0 +1,215 @@
+"""Delta tables of a feed: one per source table, the latest row of each key, deletes gone, kept up to date as a stream.
+
+Called by ``headrace pipeline tables``, the demo and tests. ``docs/formats/tables.md`` describes what is on disk,
+:mod:`headrace.pipeline.batches` what a micro-batch does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.errors import Stopped
+from headrace.pipeline.batches import BatchDone, Batches
+from headrace.pipeline.connection import Endpoint, connection
+from headrace.pipeline.failures import error_of
+from headrace.pipeline.ledger import Ledger, PublishedFile, local_folder, read_published
+from headrace.pipeline.planner import BYTES_MAX, ENTRIES_MAX
+from headrace.pipeline.rows import KEY, SEQUENCE_ID
+from headrace.pipeline.schemas import TableName
+from headrace.pipeline.source import DEFAULT_SERVER, FORMAT, register
+
+INTERVAL: Final = "1 second"
+"""Least time between two micro-batches of a job that goes on: each costs a commit per table that changed."""
+LOOK_S: Final = 1
+"""How often a running job is looked at."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Where a running job is. ``lag``: entries that the feed has beyond it, None while the server does not answer."""
+
+    batches: int
+    entries: int
+    sequence_id: int
+    lag: int | None
+    entries_per_second: float
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What a job did, and what its tables show now (None: nothing was ever published)."""
+
+    feed: str
+    to: str
+    batches: int
+    entries: int
+    seconds: float
+    published: PublishedFile | None
+
+
+class NothingPublished(Stopped):
+    """The tables of this folder have not been published yet."""
+
+    code = "nothing-published"
+    hint = "Run `headrace pipeline tables` first."
+
+
+def run_tables(
+    spark: SparkSession,
+    *,
+    feed: str,
+    to: str,
+    server: str = DEFAULT_SERVER,
+    once: bool = False,
+    checkpoint: str | None = None,
+    token_file: str = "",
+    entries_max: int = ENTRIES_MAX,
+    bytes_max: int = BYTES_MAX,
+    retry_s: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Summary:
+    """Keep the tables of ``feed`` in the folder ``to`` up to date; until ``stop`` is set, or with ``once`` up to the head.
+
+    ``to`` is a folder that driver and workers reach by the same path; ``checkpoint`` (default: inside it) is Spark's
+    record of how far the query is. Safe to stop or kill at any point: the next run goes on exactly there. A batch holds
+    about ``entries_max`` entries. ``progress`` is called every second, on the caller's thread.
+
+    Raises ValueUnfit (nothing is published that does not hold it), FeedRecreated, SequenceNotAvailable,
+    ServerUnreachable, FeedNotFound, DataFolderLocked, ConfigInvalid, FormatTooNew, QueryFailed.
+    """
+    register(spark)
+    endpoint = Endpoint(server, token_file, *(() if retry_s is None else (retry_s,)))
+    folder = local_folder(to)
+    view = connection(endpoint).feed(feed)
+    ledger = Ledger(folder, feed, view.incarnation)
+    try:
+        run = _Run(endpoint, ledger, progress)
+        stream = spark.readStream.format(FORMAT).options(**_options(endpoint, ledger))
+        stream = stream.option("max-entries", entries_max).option("max-bytes", bytes_max)
+        writer = stream.load().writeStream.foreachBatch(Batches(ledger, run.batch_done))
+        writer = writer.option("checkpointLocation", str(checkpoint or ledger.folder / "checkpoint"))
+        writer = writer.queryName(f"headrace tables of {feed}")
+        trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=INTERVAL)
+        try:
+            run.watch(trigger.start(), stop)
+        except PySparkException as error:
+            raise error_of(error) from None
+        return run.summary()
+    finally:
+        ledger.close()
+
+
+def _options(endpoint: Endpoint, ledger: Ledger) -> dict[str, str]:
+    """Return the source's options. A lost checkpoint is no harm: the stream then begins after what was published."""
+    options = {
+        "server": endpoint.server,
+        "feed": ledger.feed,
+        "incarnation": ledger.incarnation,
+        "retry-seconds": str(max(1, round(endpoint.retry_s))),
+    }
+    if endpoint.token_file:
+        options["token-file"] = endpoint.token_file
+    if ledger.published is not None:
+        options |= {"from": str(ledger.published.sequence_id + 1), "lsn": ledger.published.lsn}
+    return options
+
+
+class _Run:
+    """One run of the job: counts its batches and tells how it goes."""
+
+    def __init__(
+        self, endpoint: Endpoint, ledger: Ledger, progress: Callable[[Progress], None] | None
+    ) -> None:
+        # Progress must not wait for a server that is away.
+        self._endpoint = endpoint._replace(retry_s=0.0)
+        self._ledger = ledger
+        self._progress = progress
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._batches = 0
+        self._entries = 0
+        self._sequence_id = ledger.published.sequence_id if ledger.published else 0
+
+    def batch_done(self, done: BatchDone) -> None:
+        with self._lock:
+            self._batches += 1
+            self._entries += done.entries
+            self._sequence_id = done.sequence_id
+
+    def watch(self, query: StreamingQuery, stop: threading.Event | None) -> None:
+        """Return when the query has ended by itself or ``stop`` was set; raises what it failed with."""
+        try:
+            while not query.awaitTermination(LOOK_S):
+                if stop is not None and stop.is_set():
+                    query.stop()
+                if self._progress is not None:
+                    self._progress(self._now())
+        finally:
+            if query.isActive:
+                query.stop()
+        if self._progress is not None:
+            self._progress(self._now())
+
+    def _now(self) -> Progress:
+        with self._lock:
+            batches, entries, sequence_id = self._batches, self._entries, self._sequence_id
+        try:
+            head = connection(self._endpoint).feed(self._ledger.feed).head_sequence_id
+            lag = max(0, head - sequence_id)
+        except Exception:  # noqa: BLE001  # progress is told as far as it is known; the query itself judges the server
+            lag = None
+        elapsed = time.monotonic() - self._started
+        return Progress(
+            batches=batches,
+            entries=entries,
+            sequence_id=sequence_id,
+            lag=lag,
+            entries_per_second=entries / elapsed if elapsed else 0.0,
+        )
+
+    def summary(self) -> Summary:
+        return Summary(
+            feed=self._ledger.feed,
+            to=str(self._ledger.to),
+            batches=self._batches,
+            entries=self._entries,
+            seconds=round(time.monotonic() - self._started, 3),
+            published=self._ledger.published,
+        )
+
+
+def read_tables(spark: SparkSession, to: str) -> dict[TableName, DataFrame]:
+    """Return the published tables by name, exactly at the versions that show one moment, with the source's columns alone.
+
+    The name () is the table of entries that name no table: its columns are key, value and value_binary.
+    NothingPublished if there is no such moment yet.
+    """
+    folder = local_folder(to)
+    published = read_published(folder)
+    if published is None:
+        raise NothingPublished(f"{folder} has no published tables")
+    found = {}
+    for one in published.tables:
+        frame = spark.read.format("delta").option("versionAsOf", one.version).load(str(folder / one.path))
+        found[tuple(one.table)] = frame.drop(KEY, SEQUENCE_ID)
+    return found
+
+
+def iter_rows(spark: SparkSession, to: str) -> Iterator[tuple[TableName, dict[str, Any]]]:
+    """Yield every published row with its table's name, a partition at a time: for comparisons, not for large tables."""
+    for table, frame in read_tables(spark, to).items():
+        for row in frame.toLocalIterator():
+            yield (
+                table,
+                {
+                    name: bytes(value) if isinstance(value, bytearray) else value
+                    for name, value in row.asDict().items()
+                },
+            )

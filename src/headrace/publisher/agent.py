@@ -1,0 +1,174 @@
+"""The agent (``headrace agent run``): one source, one server, a relay for each feed, a watch that wakes them, a broom.
+
+The server's answers and the source's state decide everything; nothing that matters is kept in memory. So the agent may be
+killed at any point, and its next start goes on with nothing lost and nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from headrace.client.http import FeedClient
+from headrace.errors import AgentFenced, HeadraceError, SourceUnavailable
+from headrace.publisher.databases import open_source
+from headrace.publisher.relay import FeedEnded, FeedRelay, FeedServer
+from headrace.publisher.settings import AgentSettings
+from headrace.publisher.thread import SourceThread
+from headrace.runtime.backoff import Backoff
+from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.logs import get_logger
+from headrace.runtime.shutdown import wait_for_stop
+
+AWAKE_POLL_S: Final = 0.002
+"""How often a source that has just changed is asked whether it changed again: two thousandths of a commit's way."""
+
+ASLEEP_POLL_S: Final = 0.05
+"""How often a quiet source is asked."""
+
+AWAKE_FOR_S: Final = 2.0
+"""How long after its last change a source counts as busy."""
+
+GRACE_S: Final = 5.0
+"""How long a stopping agent waits for an answer of the server."""
+
+SWEEP_EVERY_S: Final = 60.0
+"""How often processed rows older than the retention are swept."""
+
+
+async def run_agent(
+    settings: AgentSettings,
+    stop: asyncio.Event,
+    *,
+    takeover: bool = False,
+    clock: Clock | None = None,
+    server: FeedServer | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Relay the feeds of ``settings`` until ``stop`` is set, or until none can go on.
+
+    A feed that the server refuses for good stops alone, with an alarm; its error is raised when the agent ends.
+    ``takeover``: claim feeds that another agent owns. Raises DsnInvalid, ConfigInvalid, SourceUnavailable before anything
+    was done; AgentFenced at once if a newer process runs as this agent, which then must not register again by itself.
+    """
+    dsn = settings.find_dsn(environment)
+    clock = clock or SystemClock()
+    source = SourceThread(lambda: open_source(dsn))
+    client: FeedClient | None = None
+    try:
+        await source.open()
+        await source.run(lambda opened: opened.check_outbox())
+        if server is None:
+            client = FeedClient(settings.find_server(environment), token=settings.find_token())
+            server = client
+        relays = [
+            FeedRelay(
+                feed, settings.agent_id, source, server, clock=clock, backoff=Backoff(), takeover=takeover
+            )
+            for feed in settings.feeds
+        ]
+        await _Agent(settings, source, relays, clock).run(stop)
+    finally:
+        if client is not None:
+            await client.close()
+        await source.close()
+
+
+class _Agent:
+    """The tasks of one run, and how one's end becomes the others'."""
+
+    def __init__(
+        self, settings: AgentSettings, source: SourceThread, relays: list[FeedRelay], clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._relays = relays
+        self._clock = clock
+        self._ending = asyncio.Event()
+        self._log = get_logger("publisher").bind(agent_id=settings.agent_id)
+        self._errors: list[HeadraceError] = []
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self._log.info("the agent starts", feeds=list(self._settings.feeds))
+        async with asyncio.TaskGroup() as group:
+            relays = [group.create_task(self._relay(relay)) for relay in self._relays]
+            works = (self._watch(), self._sweep(), self._await_stop(stop, relays))
+            beside = [group.create_task(work) for work in works]
+            await asyncio.wait(relays)
+            self._end()
+            for task in beside:
+                task.cancel()
+        self._log.info("the agent ends")
+        if self._errors:
+            raise self._errors[0]
+
+    async def _relay(self, relay: FeedRelay) -> None:
+        try:
+            await relay.run(self._ending)
+        except AgentFenced as error:
+            self._log.error("alarm", code=error.code, detail=error.detail, hint=error.advice)
+            self._errors.insert(0, error)
+            self._end()
+        except FeedEnded as ended:
+            self._errors.append(ended.error)
+
+    async def _await_stop(self, stop: asyncio.Event, relays: list[asyncio.Task[None]]) -> None:
+        """Let the relays finish what they are at; a post that hangs is cut: its outcome is asked for at the next start."""
+        await stop.wait()
+        self._end()
+        _, late = await asyncio.wait(relays, timeout=GRACE_S)
+        for task in late:
+            task.cancel()
+
+    def _end(self) -> None:
+        self._ending.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        for relay in self._relays:
+            relay.wake.set()
+
+    async def _watch(self) -> None:
+        """Wake the relays when another connection has committed; open the source anew when it was replaced."""
+        changed_at = self._clock.monotonic()
+        backoff = Backoff()
+        while not self._ending.is_set():
+            try:
+                if await self._source.run(lambda source: source.has_changed()):
+                    changed_at = self._clock.monotonic()
+                    self._wake()
+                backoff.reset()
+                if await self._source.run(lambda source: source.is_replaced()):
+                    await self._reopen()
+            except SourceUnavailable as trouble:
+                self._log.warning("the source does not answer", detail=trouble.detail)
+                await wait_for_stop(self._ending, backoff.next_delay())
+                if not self._source.is_open:
+                    await self._reopen()
+            busy = self._clock.monotonic() - changed_at < AWAKE_FOR_S
+            await wait_for_stop(self._ending, AWAKE_POLL_S if busy else ASLEEP_POLL_S)
+
+    async def _reopen(self) -> None:
+        self._log.warning("opening the source anew")
+        try:
+            await self._source.reopen()
+        except HeadraceError as error:  # it may be back later: a file being replaced is gone for a moment
+            self._log.warning("the source can't be opened", code=error.code, detail=error.detail)
+        self._wake()
+
+    async def _sweep(self) -> None:
+        retention_ms = round(self._settings.retention_s * 1000)
+        while not self._ending.is_set():
+            for feed in self._settings.feeds:
+                try:
+                    await self._sweep_feed(feed, self._clock.wall_ms() - retention_ms)
+                except SourceUnavailable as trouble:
+                    self._log.warning("sweeping again later", detail=trouble.detail)
+            await wait_for_stop(self._ending, SWEEP_EVERY_S)
+
+    async def _sweep_feed(self, feed: str, before_ms: int) -> None:
+        count = 1
+        while count and not self._ending.is_set():
+            count = await self._source.run(lambda source: source.sweep(feed, before_ms))

@@ -1,0 +1,60 @@
+"""What an application calls inside its own transaction (RFD 5, "Publisher client module")."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.errors import Usage
+from headrace.publisher.outbox import sqlite
+from headrace.publisher.outbox.record import make_record
+
+
+class Outbox:
+    """Writes outbox rows on the *caller's* connection, in the caller's transaction: both or neither.
+
+    It never begins, commits or rolls back. The agent (``headrace agent run``) moves the rows into the feed.
+    """
+
+    @staticmethod
+    def create(connection: sqlite3.Connection) -> None:
+        """Make the outbox tables in the connection's database if they are not there; idempotent.
+
+        In the caller's transaction if one is open, else each statement by itself. Raises FormatTooNew, untouched, if a
+        newer Headrace made them in a form that this one can't read.
+        """
+        _check_driver(connection)
+        sqlite.create_tables(connection)
+        sqlite.set_used_by_application(connection)
+
+    @staticmethod
+    def add(  # noqa: PLR0917  # what an application says of a change, in the order in which it is asked
+        connection: sqlite3.Connection,
+        feed: str,
+        changes: Mapping[str, Any] | str | bytes,
+        key: str | None = None,
+        op: str = "put",
+        changed: Sequence[str] | None = None,
+    ) -> int:
+        """Add one change of ``feed`` to the caller's transaction; returns the outbox row's id.
+
+        ``changes``: a mapping, or ready JSON (an object) that is passed through byte for byte. ``key``: the entry's key;
+        None leaves it to the feed (its ``key-field``, ``uuid`` by default). ``op``: ``put`` = the full state, ``patch`` =
+        the members changed, ``delete`` = the old state. ``changed``: names of the changed members.
+
+        Call it *after* the data has been written. In ``sqlite3``'s default mode the driver opens a transaction at the
+        first write, ours or yours. Raises InvalidRequest (a bad argument, or an autocommit connection with no open
+        transaction, where the row would commit by itself), TooLarge, TableNotFound (no outbox yet), FormatTooNew.
+        """
+        _check_driver(connection)
+        return sqlite.add_row(connection, make_record(feed, changes, key, op, changed))
+
+
+def _check_driver(connection: object) -> None:
+    # One more driver is one more module beside `sqlite`, chosen here by the connection's type.
+    if not isinstance(connection, sqlite3.Connection):
+        raise Usage(
+            f"Outbox has no form for a {type(connection).__module__}.{type(connection).__name__}",
+            hint="Pass the sqlite3.Connection that your transaction runs on.",
+        )

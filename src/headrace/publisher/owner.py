@@ -1,0 +1,153 @@
+"""Who may mark rows of a feed, how far they are, and what a look at the feed means for them. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.errors import (
+    AgentFenced,
+    FeedBehindOutbox,
+    FeedRecreated,
+    OutboxBehindFeed,
+    Refused,
+    Stopped,
+)
+
+
+class FeedPlace(NamedTuple):
+    """Where the feed is, as a registration answered: its history, its next sequence id, and our epoch there."""
+
+    incarnation: str
+    next_sequence_id: int
+    epoch: int
+
+
+class Alarm(msgspec.Struct, frozen=True, rename="kebab"):
+    """What a person must know of a feed.
+
+    ``incarnation`` and ``next_sequence_id``: where the feed was seen, if the alarm is about that. ``reason``: why an
+    operator accepted it.
+    """
+
+    code: str
+    detail: str
+    hint: str
+    raised_at_ms: int
+    incarnation: str = ""
+    next_sequence_id: int = 0
+    reason: str = ""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A row of ``headrace_owner``. Sequence ids: the next to give, the first unprocessed, the least that is still kept."""
+
+    feed: str
+    agent_id: str
+    epoch: int
+    incarnation: str | None
+    next_sequence_id: int
+    processed_next: int
+    kept_from: int
+    marked_id: int
+    unit_end: int
+    unit_index: int
+    done_id: int
+    swept_id: int
+    history_id: int
+    alarm: Alarm | None = None
+    accepted: Alarm | None = None
+
+
+class Resume(NamedTuple):
+    """What to do before going on.
+
+    ``first_time``: nothing was ever handed over, begin at the feed's next place. ``adopt``: an operator accepted the feed as
+    it is, so begin anew there. ``confirm_below``: marked rows below it are in the feed. ``repost_from``: rows from there on
+    are in the feed no more, and are still kept.
+    """
+
+    first_time: bool = False
+    adopt: bool = False
+    confirm_below: int | None = None
+    repost_from: int | None = None
+
+
+GO_ON = "headrace publisher accept DSN --feed {feed} --reason WHY"
+"""The command that goes on after one of the three stops."""
+
+
+def compare(owner: Owner, place: FeedPlace) -> Resume:
+    """Return how the agent goes on from where ``owner`` says the outbox is, and ``place`` says the feed is.
+
+    Raises FeedRecreated, OutboxBehindFeed, FeedBehindOutbox unless an operator accepted just that, and AgentFenced if a
+    newer agent has marked rows.
+    """
+    try:
+        return _compare(owner, place)
+    except (FeedRecreated, OutboxBehindFeed, FeedBehindOutbox) as stop:
+        if _is_accepted(owner, place, stop.code):
+            return Resume(adopt=True)
+        raise
+
+
+def _compare(owner: Owner, place: FeedPlace) -> Resume:
+    feed, found = owner.feed, place.next_sequence_id
+    if owner.incarnation is None:
+        if found == 1:
+            return Resume(first_time=True)
+        raise _stop(
+            OutboxBehindFeed,
+            feed,
+            f"the feed {feed} already holds entries (its next is {found}), and this outbox has never handed over one",
+        )
+    if owner.incarnation != place.incarnation:
+        raise _stop(
+            FeedRecreated,
+            feed,
+            f"the feed {feed} has the incarnation {place.incarnation}; this outbox was handed over to {owner.incarnation}",
+        )
+    if owner.epoch > place.epoch:
+        raise AgentFenced(
+            f"rows of {feed} were marked at epoch {owner.epoch}; this agent has epoch {place.epoch}"
+        )
+    if found > owner.next_sequence_id:
+        raise _stop(
+            OutboxBehindFeed,
+            feed,
+            f"the feed {feed} is at {found}, but this outbox has only given out places below {owner.next_sequence_id}: "
+            "the source was restored from an older state",
+        )
+    if found >= owner.processed_next:
+        return Resume(confirm_below=found)
+    if found < owner.kept_from:
+        raise _stop(
+            FeedBehindOutbox,
+            feed,
+            f"the feed {feed} is at {found} and has lost entries; the outbox keeps only those from {owner.kept_from} on",
+        )
+    return Resume(repost_from=found)
+
+
+def _is_accepted(owner: Owner, place: FeedPlace, code: str) -> bool:
+    """An acceptance holds for what its operator saw: the same stop, of the same history, not gone back since."""
+    given = owner.accepted
+    return (
+        given is not None
+        and given.code == code
+        and given.incarnation == place.incarnation
+        and given.next_sequence_id <= place.next_sequence_id
+    )
+
+
+def _stop(kind: type[Stopped | Refused], feed: str, detail: str) -> Stopped | Refused:
+    hint = (
+        f"To take the feed as it is and go on at its end, with all attached tables copied anew: {GO_ON.format(feed=feed)}, "
+        "then start the agent again."
+    )
+    return kind(detail, hint=hint)
+
+
+ACCEPTABLE = frozenset({FeedRecreated.code, OutboxBehindFeed.code, FeedBehindOutbox.code})
+"""The stops that ``publisher accept`` is about."""

@@ -1,0 +1,266 @@
+"""One feed's relay: join, mark, post, mark processed; again after every outcome that is not clear.
+
+What a crash leaves at each step, and who mends it: marked, not posted -> posted at the next join; posted, not marked
+processed -> found in the feed and marked at the next join; a packet still under way from an earlier life -> refused by the
+server, because every join brings a new instance and with it a greater epoch, *before* it asks where the feed is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headrace.errors import (
+    AgentFenced,
+    AttachUnsafe,
+    FeedBehindOutbox,
+    FeedNotFound,
+    FeedRecreated,
+    Fenced,
+    HeadraceError,
+    NotRegistered,
+    OffsetMismatch,
+    OutboxBehindFeed,
+    SourceUnavailable,
+    TableNotFound,
+    Unavailable,
+)
+from headrace.publisher.attach.finding import Finding
+from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace, to_entry
+from headrace.publisher.owner import Alarm, FeedPlace
+from headrace.publisher.source import Source
+from headrace.publisher.thread import SourceThread
+from headrace.runtime.backoff import Backoff
+from headrace.runtime.clock import Clock
+from headrace.runtime.logs import get_logger
+from headrace.runtime.shutdown import wait_for_stop
+from headrace.wire.documents import Appended, EntryIn, PublisherRegistered
+
+FLOOR_S: Final = 5.0
+"""A pass is made at least this often, whatever the wake-up says."""
+
+CHECK_EVERY_S: Final = 60.0
+"""Triggers are compared with the catalogue at least this often; a change of the schema asks for it at once."""
+
+WAITS: Final = (AttachUnsafe, TableNotFound)
+"""Something in the source keeps the feed from going on until a person mends it there; it then goes on by itself."""
+
+UNCLEAR: Final = (Unavailable, OffsetMismatch, NotRegistered, FeedNotFound, FeedRecreated)
+"""Answers to a post after which the server is asked anew where the feed is; what they mean shows there."""
+
+MISPLACED: Final = (FeedRecreated, OutboxBehindFeed, FeedBehindOutbox)
+"""Outbox and feed no longer fit together: the feed stops until an operator accepts it as it is."""
+
+
+class FeedEnded(Exception):
+    """The feed can't go on; ``error`` says why. Kept apart from what a repetition may mend."""
+
+    def __init__(self, error: HeadraceError) -> None:
+        super().__init__(error.detail)
+        self.error = error
+
+
+class FeedServer(Protocol):
+    """What the relay asks of a server; :class:`headrace.client.http.FeedClient` is one."""
+
+    async def register_publisher(
+        self, agent_id: str, feed: str, *, instance: str | None = None, takeover: bool = False
+    ) -> PublisherRegistered:
+        """Claim the feed; a new instance fences the older one."""
+
+    async def append(
+        self,
+        feed: str,
+        entries: list[EntryIn],
+        *,
+        epoch: int | None = None,
+        incarnation: str | None = None,
+        marked_at_ms: int | None = None,
+    ) -> Appended:
+        """Append atomically; returns only after the entries are durable."""
+
+
+@dataclass(slots=True)
+class Joined:
+    """A registration that holds: the feed's place then, and the opening of the source that it was compared with."""
+
+    place: FeedPlace
+    generation: int
+
+
+class FeedRelay:
+    """Relays one feed until ``ending`` is set. Its errors are alarms, in the log and in the outbox database."""
+
+    def __init__(
+        self,
+        feed: str,
+        agent_id: str,
+        source: SourceThread,
+        server: FeedServer,
+        *,
+        clock: Clock,
+        backoff: Backoff,
+        takeover: bool = False,
+    ) -> None:
+        self.feed = feed
+        self.wake = asyncio.Event()
+        self._agent_id = agent_id
+        self._source = source
+        self._server = server
+        self._clock = clock
+        self._backoff = backoff
+        self._takeover = takeover
+        self._log = get_logger("publisher").bind(feed=feed, agent_id=agent_id)
+        self._alarm: tuple[str, str] | None = None
+        self._findings: list[Finding] = []
+        self._schema_version: int | None = None
+        self._check_at = 0.0
+        self._copying = True
+        self._marked_at_ms: int | None = None
+
+    async def run(self, ending: asyncio.Event) -> None:
+        """Relay until ``ending``. Raises AgentFenced, or FeedEnded with the error that no repetition can mend."""
+        while not ending.is_set():
+            try:
+                joined = await self._join()
+                await self._relay(joined, ending)
+            except (SourceUnavailable, *UNCLEAR) as trouble:
+                await self._wait_after(trouble, ending)
+            except WAITS as trouble:
+                await self._raise_alarm(trouble)
+                await self._wait_after(trouble, ending)
+            except AgentFenced:
+                raise
+            except HeadraceError as error:
+                raise await self._ended(error) from None
+
+    async def _join(self) -> Joined:
+        """Register as a new instance, then settle the outbox against where the feed is."""
+        generation = self._source.generation
+        try:
+            registered = await self._server.register_publisher(
+                self._agent_id, self.feed, instance=str(uuid.uuid4()), takeover=self._takeover
+            )
+        except Unavailable:
+            raise
+        except HeadraceError as refusal:
+            raise await self._ended(refusal) from None
+        self._takeover = False
+        place = FeedPlace(registered.incarnation, registered.next_sequence_id, registered.epoch)
+        now_ms = self._clock.wall_ms()
+        try:
+            resume = await self._source.run(
+                lambda source: source.claim(self.feed, self._agent_id, place, now_ms)
+            )
+        except MISPLACED as stop:
+            raise await self._ended(stop, place) from None
+        self._log.info("joined the feed", **place._asdict(), resume=resume._asdict())
+        self._check_at, self._copying, self._marked_at_ms = 0.0, True, None
+        return Joined(place, generation)
+
+    async def _relay(self, joined: Joined, ending: asyncio.Event) -> None:
+        """Post what is marked, first what an earlier life left, and mark what waits, in turns; idle when there is nothing.
+
+        Returns at the end, or when the source was opened anew.
+        """
+        batch = await self._batch()
+        while not ending.is_set() and joined.generation == self._source.generation:
+            self.wake.clear()
+            done = await self._post(batch, joined) if batch else None
+            await self._check_if_due()
+            await self._advance(joined, done, rows_max=0 if ending.is_set() else APPEND_ENTRIES_MAX)
+            batch = await self._batch()
+            if not batch and not await self._copy():
+                await self._wait(FLOOR_S)
+
+    async def _post(self, batch: list[MarkedRow], joined: Joined) -> RowPlace:
+        """Append ``batch``; returns only when it is durable in the feed, once and in its place."""
+        entries = [to_entry(row, self._agent_id, self.feed) for row in batch]
+        try:
+            await self._server.append(
+                self.feed,
+                entries,
+                epoch=joined.place.epoch,
+                incarnation=joined.place.incarnation,
+                marked_at_ms=self._marked_at_ms,
+            )
+        except UNCLEAR:
+            raise
+        except Fenced as refusal:
+            raise AgentFenced(refusal.detail) from None
+        except HeadraceError as refusal:
+            raise await self._ended(refusal) from None
+        self._backoff.reset()
+        if self._alarm is not None:
+            self._alarm = None
+            self._log.info("the feed goes on")
+        return RowPlace(batch[-1].id, batch[-1].sequence_id)
+
+    async def _advance(self, joined: Joined, done: RowPlace | None, *, rows_max: int) -> None:
+        now_ms, epoch = self._clock.wall_ms(), joined.place.epoch
+
+        def advance(source: Source) -> int:
+            return source.advance(self.feed, self._agent_id, epoch, done, now_ms, rows_max=rows_max)
+
+        if await self._source.run(advance):
+            self._marked_at_ms = now_ms
+
+    async def _batch(self) -> list[MarkedRow]:
+        return await self._source.run(lambda source: source.batch(self.feed, self._agent_id))
+
+    async def _check_if_due(self) -> None:
+        """Compare triggers with the catalogue: at start, after a change of the schema, and every minute."""
+        version = await self._source.run(lambda source: source.schema_version())
+        if version == self._schema_version and self._clock.monotonic() < self._check_at:
+            return
+        findings = await self._source.run(lambda source: source.mend(self.feed))
+        for finding in findings:
+            if finding not in self._findings:
+                self._log.error("alarm", code=finding.kind, table=finding.table, detail=finding.detail)
+        # A rebuild changes the schema itself; it, or an attach elsewhere, leaves copies to be made.
+        self._schema_version = await self._source.run(lambda source: source.schema_version())
+        self._copying = True
+        self._findings = findings
+        self._check_at = self._clock.monotonic() + CHECK_EVERY_S
+
+    async def _copy(self) -> bool:
+        if self._copying:
+            self._copying = await self._source.run(lambda source: source.copy_pending(self.feed))
+        return self._copying
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _wait_after(self, trouble: HeadraceError, ending: asyncio.Event) -> None:
+        delay = self._backoff.next_delay()
+        self._log.warning("trying again", code=trouble.code, detail=trouble.detail, delay_s=round(delay, 3))
+        await wait_for_stop(ending, delay)
+
+    async def _ended(self, error: HeadraceError, place: FeedPlace | None = None) -> FeedEnded:
+        await self._raise_alarm(error, place)
+        return FeedEnded(error)
+
+    async def _raise_alarm(self, error: HeadraceError, place: FeedPlace | None = None) -> None:
+        """Say in the log and in the outbox database what keeps the feed from going on; once for the same thing."""
+        if self._alarm == (error.code, error.detail):
+            return
+        self._alarm = (error.code, error.detail)
+        self._log.error("alarm", code=error.code, detail=error.detail, hint=error.advice)
+        alarm = Alarm(
+            code=error.code,
+            detail=error.detail,
+            hint=error.advice,
+            raised_at_ms=self._clock.wall_ms(),
+            incarnation="" if place is None else place.incarnation,
+            next_sequence_id=0 if place is None else place.next_sequence_id,
+        )
+        try:
+            await self._source.run(lambda source: source.set_alarm(self.feed, alarm))
+        except SourceUnavailable as trouble:
+            self._log.warning("the alarm could not be stored", detail=trouble.detail)

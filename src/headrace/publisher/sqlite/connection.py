@@ -1,0 +1,104 @@
+"""Connections to the application's database file, and its errors as ours. Every transaction here is short."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from headrace.errors import DsnInvalid, PlatformUnsupported, SourceUnavailable
+from headrace.publisher.dsn import Dsn
+from headrace.publisher.sqlite.types import decode_text
+
+BUSY_TIMEOUT_MS: Final = 5_000
+"""How long one statement waits for the application's write lock before the caller backs off and tries again."""
+
+SQLITE_OLDEST: Final = (3, 37, 0)
+"""The oldest library that tells STRICT and WITHOUT ROWID tables apart (``PRAGMA table_list``)."""
+
+
+def path_of(dsn: Dsn) -> Path:
+    """Return the database file that ``sqlite:///relative`` or ``sqlite:////absolute`` names; DsnInvalid otherwise."""
+    if not dsn.rest.startswith("/") or not dsn.rest[1:] or ":memory:" in dsn.rest:
+        raise DsnInvalid("a SQLite DSN names a file")
+    return Path(dsn.rest[1:])
+
+
+def connect(path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Connection:
+    """Open the database at ``path``, which must exist, in autocommit mode: transactions are begun by name only.
+
+    Raises DsnInvalid (no such file, or no SQLite database), SourceUnavailable, PlatformUnsupported.
+    """
+    if sqlite3.sqlite_version_info < SQLITE_OLDEST:
+        needed = ".".join(str(part) for part in SQLITE_OLDEST)
+        raise PlatformUnsupported(
+            f"this Python has SQLite {sqlite3.sqlite_version}; {needed} or newer is needed",
+            hint="Use a Python with a newer SQLite library.",
+        )
+    if not path.is_file():
+        raise DsnInvalid(
+            f"there is no database file {path.name}", hint="Nothing was made. Check the DSN's path."
+        )
+    with sqlite_errors(path.name):
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?mode=rw",
+            uri=True,
+            timeout=busy_timeout_ms / 1000,
+            isolation_level=None,
+        )
+        try:
+            connection.text_factory = decode_text
+            # A row may be posted only once it is durable: in the application's WAL mode with synchronous=NORMAL a power
+            # failure takes back its last commits. FULL here syncs everything committed before our marks along with them.
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextmanager
+def immediate(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the database's write lock for the body; commits at its end, rolls back if it raises.
+
+    Raises SourceUnavailable if the lock is not to be had within the connection's time-out.
+    """
+    with sqlite_errors():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:  # the body raised, or COMMIT found readers in the way
+                connection.execute("ROLLBACK")
+
+
+@contextmanager
+def sqlite_errors(name: str = "the database") -> Iterator[None]:
+    """Turn the driver's errors into ours: locked, full or unreadable can pass, a file of another kind can't."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        text = str(error)
+        if "not a database" in text or "malformed" in text:
+            raise DsnInvalid(
+                f"{name}: {text}", hint="Check that the DSN names a sound SQLite database."
+            ) from error
+        hint = None
+        if "locked" in text or "busy" in text:
+            hint = "Another connection holds the write lock; end its transaction."
+        raise SourceUnavailable(f"{name}: {text}", hint=hint) from error
+
+
+def quote_name(name: str) -> str:
+    """Return ``name`` as a SQL identifier, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    """Return ``text`` as a SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,145 @@
+"""A SQLite database file as a :class:`~headrace.publisher.source.Source`: one connection, used by one thread."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from headrace.publisher.attach.finding import Attached, Finding
+from headrace.publisher.attach.selection import AttachRequest
+from headrace.publisher.dsn import Dsn
+from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace
+from headrace.publisher.outbox.sqlite import check_format, has_tables
+from headrace.publisher.owner import Alarm, FeedPlace, Resume
+from headrace.publisher.source import AttachedTable, DetachedTable
+from headrace.publisher.sqlite import attach, check, copy, ownership, sweep
+from headrace.publisher.sqlite.attachment import AttachmentState, CopyState, read_attachments
+from headrace.publisher.sqlite.catalogue import schema_cookie
+from headrace.publisher.sqlite.connection import connect, path_of, sqlite_errors
+from headrace.publisher.sqlite.relay import OutboxRelay
+
+
+def open_source(dsn: Dsn) -> SqliteSource:
+    """Open the database that ``dsn`` names; see :func:`~headrace.publisher.sqlite.connection.connect` for the errors."""
+    return SqliteSource(path_of(dsn))
+
+
+class SqliteSource:
+    """See :class:`~headrace.publisher.source.Source` for what the methods promise."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = connect(path)
+        self._file = self._identity()
+        self._relays: dict[tuple[str, str], OutboxRelay] = {}
+        self._data_version: int | None = None
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection itself, for tests."""
+        return self._connection
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def check_outbox(self) -> None:
+        with sqlite_errors():
+            check_format(self._connection)
+
+    def attach(self, request: AttachRequest) -> list[AttachedTable]:
+        with sqlite_errors():
+            return attach.attach(self._connection, request)
+
+    def copy_chunk(self, number: int) -> bool:
+        return copy.copy_chunk(self._connection, number)
+
+    def detach(self, tables: Sequence[str], *, discard: bool = False) -> list[DetachedTable]:
+        return attach.detach(self._connection, tables, discard=discard)
+
+    def check(self, feeds: Iterable[str] | None = None) -> list[Attached]:
+        with sqlite_errors():
+            return check.check(self._connection, feeds)
+
+    def advice(self) -> list[str]:
+        with sqlite_errors():
+            mode = self._connection.execute("PRAGMA journal_mode").fetchone()[0]
+        if mode == "wal":
+            return []
+        return [
+            f"the journal mode is {mode}: readers and writers wait for each other. PRAGMA journal_mode = WAL mends it."
+        ]
+
+    def accept(self, feed: str, reason: str) -> Alarm:
+        return ownership.accept(self._connection, feed, reason)
+
+    def alarm_of(self, feed: str) -> Alarm | None:
+        with sqlite_errors():
+            owner = ownership.read_owner(self._connection, feed)
+        return None if owner is None else owner.alarm
+
+    def set_alarm(self, feed: str, alarm: Alarm | None) -> None:
+        with sqlite_errors():
+            if has_tables(self._connection):
+                ownership.set_alarm(self._connection, feed, alarm)
+
+    def claim(self, feed: str, agent_id: str, place: FeedPlace, now_ms: int) -> Resume:
+        self._relays[feed, agent_id] = OutboxRelay(self._connection, feed, agent_id)
+        return ownership.claim(self._connection, feed, agent_id, place, now_ms)
+
+    def advance(
+        self,
+        feed: str,
+        agent_id: str,
+        epoch: int,
+        done: RowPlace | None,
+        now_ms: int,
+        *,
+        rows_max: int = APPEND_ENTRIES_MAX,
+    ) -> int:
+        return self._relay(feed, agent_id).advance(epoch, done, now_ms, rows_max)
+
+    def batch(self, feed: str, agent_id: str) -> list[MarkedRow]:
+        return self._relay(feed, agent_id).batch()
+
+    def mend(self, feed: str) -> list[Finding]:
+        return check.mend(self._connection, feed)
+
+    def copy_pending(self, feed: str) -> bool:
+        with sqlite_errors():
+            live = read_attachments(self._connection, AttachmentState.LIVE)
+        running = [one for one in live if one.feed == feed and one.copy_state is CopyState.RUNNING]
+        if not running:
+            return False
+        return copy.copy_chunk(self._connection, running[0].number) or len(running) > 1
+
+    def sweep(self, feed: str, processed_before_ms: int) -> int:
+        with sqlite_errors():
+            count = sweep.sweep(self._connection, feed, processed_before_ms)
+            if not count:
+                sweep.clear_ended(self._connection, feed)
+            return count
+
+    def has_changed(self) -> bool:
+        with sqlite_errors():
+            version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        changed = bool(version != self._data_version)
+        self._data_version = version
+        return changed
+
+    def is_replaced(self) -> bool:
+        return self._identity() != self._file
+
+    def schema_version(self) -> int:
+        with sqlite_errors():
+            return schema_cookie(self._connection)
+
+    def _relay(self, feed: str, agent_id: str) -> OutboxRelay:
+        return self._relays.setdefault((feed, agent_id), OutboxRelay(self._connection, feed, agent_id))
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino

@@ -1,0 +1,138 @@
+"""The OpenAPI 3.1 description, made from the route table and the documents' own schemas: nothing is written twice."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from headrace import __version__
+from headrace.errors import HeadraceError, InvalidRequest, Unavailable
+from headrace.server.http.bodies import JSON_TYPE, NDJSON_TYPE
+from headrace.server.http.problems import PROBLEM_TYPE, title_of
+from headrace.server.http.table import Route
+from headrace.wire.documents import FRAMES_TYPE, Problem
+
+EVERYWHERE: Final[tuple[type[HeadraceError], ...]] = (InvalidRequest, HeadraceError)
+"""What any call can be answered."""
+
+_REF: Final = "#/components/schemas/{name}"
+_DESCRIPTION: Final = (
+    "Every answer that carries a place carries the incarnation; readers send back what they know. Refusals are problem "
+    "documents (RFC 9457) whose `code` never changes; nothing was written when one is answered, unless its member "
+    "`side-effects` is `possible`."
+)
+
+
+def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of ``routes``, ready for JSON."""
+    paths: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    for route in routes:
+        paths[route.path][route.method.lower()] = _operation(route)
+    kinds = {kind for route in routes for kind in (*route.bodies, route.answer) if kind is not None} | {
+        Problem
+    }
+    _, schemas = msgspec.json.schema_components(
+        sorted(kinds, key=lambda kind: kind.__name__), ref_template=_REF
+    )
+    for schema in schemas.values():
+        schema["description"] = inspect.cleandoc(schema.get("description", ""))
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Headrace change feed API", "version": __version__, "description": _DESCRIPTION},
+        "paths": dict(paths),
+        "components": {"schemas": schemas},
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in route.path_parameters
+    ]
+    parameters += _parameters(route.query, "query") + _parameters(route.headers, "header")
+    operation: dict[str, Any] = {
+        "operationId": route.handler.__name__.lstrip("_"),
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": _responses(route),
+    }
+    if route.bodies:
+        content: dict[str, Any] = {JSON_TYPE: {"schema": _one_of(route.bodies)}}
+        if route.ndjson:
+            content[NDJSON_TYPE] = {"schema": {"type": "string", "description": "One EntryIn a line."}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _parameters(kind: type[msgspec.Struct] | None, place: str) -> list[dict[str, Any]]:
+    """Describe a query or header document member by member."""
+    if kind is None:
+        return []
+    _, schemas = msgspec.json.schema_components([kind], ref_template=_REF)
+    document = schemas[kind.__name__]
+    found = []
+    for name, schema in document["properties"].items():
+        described = {key: value for key, value in schema.items() if key != "description"}
+        found.append(
+            {
+                "name": name.title() if place == "header" and name.startswith("headrace-") else name,
+                "in": place,
+                "required": name in document.get("required", ()),
+                "description": schema.get("description", ""),
+                "schema": described,
+            }
+        )
+    return found
+
+
+def _responses(route: Route) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        JSON_TYPE: {"schema": _schema(route.answer) if route.answer else {"type": "object"}}
+    }
+    done: dict[str, Any] = {"description": "Done.", "content": content}
+    if route.frames:
+        content[FRAMES_TYPE] = {"schema": {"type": "string", "format": "binary"}}
+        done["headers"] = {
+            name: {"description": "With stored frames only.", "schema": {"type": kind}}
+            for name, kind in (
+                ("Headrace-Incarnation", "string"),
+                ("Headrace-Head-Sequence-Id", "integer"),
+                ("Headrace-Oldest-Sequence-Id", "integer"),
+            )
+        }
+    responses = {"200": done}
+    by_status: defaultdict[int, list[type[HeadraceError]]] = defaultdict(list)
+    for kind in dict.fromkeys((*route.refusals, *EVERYWHERE)):
+        by_status[kind.http_status].append(kind)
+    for status, kinds in sorted(by_status.items()):
+        responses[str(status)] = _problem(kinds)
+    if route.not_ready:
+        responses["503"] = {"description": "Not ready; the reasons are named.", "content": content}
+    return responses
+
+
+def _problem(found: Iterable[type[HeadraceError]]) -> dict[str, Any]:
+    kinds = sorted(found, key=lambda kind: kind.code)
+    schema = {
+        "allOf": [_schema(Problem)],
+        "properties": {"code": {"enum": [kind.code for kind in kinds]}},
+    }
+    answer: dict[str, Any] = {
+        "description": " ".join(f"`{kind.code}`: {title_of(kind)}." for kind in kinds),
+        "content": {PROBLEM_TYPE: {"schema": schema}},
+    }
+    if any(issubclass(kind, Unavailable) for kind in kinds):
+        answer["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+    return answer
+
+
+def _schema(kind: type[msgspec.Struct]) -> dict[str, str]:
+    return {"$ref": _REF.format(name=kind.__name__)}
+
+
+def _one_of(kinds: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
+    return _schema(kinds[0]) if len(kinds) == 1 else {"oneOf": [_schema(kind) for kind in kinds]}

@@ -1,0 +1,208 @@
+"""The server as a part of a process: opens the data folder, serves HTTP, and stops in good order.
+
+``headrace serve`` runs it alone, ``headrace up`` beside an agent: the caller owns loop, signals and the stop event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import logging
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import uvicorn
+
+from headrace.errors import PlatformUnsupported, PortInUse, Usage
+from headrace.log.log import Log, LogSettings
+from headrace.runtime.logs import get_logger
+from headrace.server.http.app import HttpFace
+from headrace.server.http.connection import Connection
+from headrace.server.service import Service
+
+logger = get_logger("server")
+
+KEEP_ALIVE_S: Final = 75
+"""How long an idle connection is kept. Longer than clients keep theirs, so that it is the client that closes first."""
+
+STOP_S_MAX: Final = 10
+"""How long a stop waits for answers that are under way; long polls are answered at once."""
+
+
+class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server is started with. ``http`` is ``HOST:PORT``; port 0 takes a free one."""
+
+    data_dir: Path = Path("headrace-data")
+    http: str = "127.0.0.1:8470"
+    insecure: bool = False
+    log: LogSettings = LogSettings()
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return ``HOST:PORT``, an IPv6 host in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Serving(NamedTuple):
+    """What a ready server says of itself: ``http`` is the address that it took."""
+
+    http: Address
+    data_dir: Path
+
+
+async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[Serving], None]) -> None:
+    """Serve until ``stop`` is set; ``ready`` is called once, when requests are answered.
+
+    At the end the long polls that wait are answered, what is being appended is answered, and the log is closed. Raises
+    PlatformUnsupported, Usage, PortInUse, DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt; nothing has been
+    written then.
+    """
+    check_platform()
+    address = parse_address(settings.http)
+    check_exposure(address, insecure=settings.insecure)
+    with contextlib.closing(bind(address)) as listener:
+        log = Log.open(settings.data_dir, settings=settings.log)
+        service = Service(log)
+        try:
+            await log.start()
+            await service.start()
+            taken = Address(address.host, listener.getsockname()[1])
+            await _serve_http(service, listener, stop, lambda: ready(Serving(taken, settings.data_dir)))
+        finally:
+            try:
+                await service.close()
+            finally:
+                await log.close()
+
+
+def check_platform() -> None:
+    """Raise PlatformUnsupported where the server can't run; commands call it before they touch loop or signals."""
+    if sys.platform == "win32":
+        raise PlatformUnsupported("the server does not run on Windows")
+
+
+def parse_address(text: str) -> Address:
+    """Return ``HOST:PORT`` (``[::1]:8470`` for IPv6) as an address; Usage for anything else."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not (host and colon and port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise Usage(
+            f"{text!r} is not an address to listen on", hint="Write HOST:PORT, such as 127.0.0.1:8470."
+        )
+    return Address(host, int(port))
+
+
+def check_exposure(address: Address, *, insecure: bool) -> None:
+    """Refuse (Usage) an address that other machines can reach unless ``insecure`` is given: there is no authentication."""
+    if not insecure and not all(
+        ipaddress.ip_address(found).is_loopback for found in _addresses(address.host)
+    ):
+        raise Usage(
+            f"{address} can be reached from other machines, and this server asks nobody who they are",
+            hint="Listen on 127.0.0.1, or give --insecure if the network is yours alone.",
+        )
+
+
+def bind(address: Address) -> socket.socket:
+    """Return a socket bound to ``address``, not yet listening; PortInUse if it is taken, Usage if it can't be had."""
+    family = socket.AF_INET6 if ":" in _addresses(address.host)[0] else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address.host, address.port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(f"{address} is taken by another process") from None
+        raise Usage(f"can't listen on {address}: {error.strerror}", hint="Choose another --http.") from None
+    return listener
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return what makes the event loop of a serving process: uvloop where there is one."""
+    try:
+        import uvloop  # noqa: PLC0415  # not everywhere
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def _addresses(host: str) -> list[str]:
+    try:
+        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError):
+        raise Usage(f"there is no such host: {host[:80]!r}", hint="Choose another --http.") from None
+
+
+async def _serve_http(
+    service: Service, listener: socket.socket, stop: asyncio.Event, started: Callable[[], None]
+) -> None:
+    config = uvicorn.Config(
+        HttpFace(service),
+        http=Connection,
+        ws="none",
+        loop="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=STOP_S_MAX,
+    )
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    server = _Server(config, started=started, stopping=service.stop_waiting)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        server.should_exit = True
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling, saying when it has started and when it begins to stop."""
+
+    def __init__(
+        self, config: uvicorn.Config, *, started: Callable[[], None], stopping: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._when_started = started
+        self._when_stopping = stopping
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._when_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # The polls are answered after the connections were told to close: so they close, and nobody polls again.
+        self._when_stopping()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run(main: Any) -> Any:
+    """Run the coroutine ``main`` to its end on the event loop of a serving process, and return its result."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(main)

@@ -1,0 +1,343 @@
+"""The use cases, one method each; HTTP (and later gRPC) only translate them. Refusals are :mod:`headrace.errors`.
+
+Everything is called from the one asyncio loop that also uses the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec import UNSET
+
+from headrace import __version__
+from headrace.entries.feed import check_agent_id, check_feed_id, check_tenant
+from headrace.entries.lsn import Lsn
+from headrace.errors import DuplicateEntry, InvalidRequest, NotRegistered
+from headrace.log import requests
+from headrace.log.log import Log
+from headrace.log.metadata import ListenerRow
+from headrace.log.tail import FeedTail, ProducerPlace
+from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.logs import get_logger
+from headrace.server.encoding import PostTerms, append_of
+from headrace.server.reading import Known, Piece, check_place, read_piece
+from headrace.server.workload import run_sized
+from headrace.wire import documents as doc
+
+logger = get_logger("server")
+
+SEEN_EVERY_S: Final = 5.0
+"""How often it is written down which listeners have polled: one transaction for all of them, not one a poll."""
+
+
+class Service:
+    """The server's use cases over one log."""
+
+    def __init__(
+        self, log: Log, *, clock: Clock | None = None, new_incarnation: Callable[[], object] = uuid.uuid4
+    ) -> None:
+        self.log = log
+        self._clock = clock or SystemClock()
+        self._new_incarnation = new_incarnation
+        self._waits: set[asyncio.Timeout] = set()
+        self._stopping = False
+        self._registered: set[tuple[str, str]] = set()
+        self._seen: set[tuple[str, str]] = set()
+        self._seen_noted = self._clock.monotonic()
+
+    async def start(self) -> None:
+        """Raise the alarm of every quarantine that stands: a crash may have come between the two."""
+        for tail in self.log.feeds():
+            for mark in tail.quarantines.values():
+                await self._alarm_of_quarantine(tail.name, mark.agent_id, mark.sequence_id)
+
+    async def close(self) -> None:
+        """Write down what was gathered; call it before the log is closed."""
+        self.stop_waiting()
+        await self._note_seen()
+
+    def stop_waiting(self) -> None:
+        """Let every long poll answer now, and every later one at once: the server is about to stop."""
+        self._stopping = True
+        now = asyncio.get_running_loop().time()
+        for wait in self._waits:
+            if not wait.expired():
+                wait.reschedule(now)
+
+    # -- publishers ---------------------------------------------------------------------------------------------------
+
+    async def register_publisher(self, ask: doc.RegisterPublisher) -> doc.PublisherRegistered:
+        """Claim a feed for a publisher (design §5). Idempotent for one ``instance``; durable when answered.
+
+        Raises InvalidRequest, FeedOwned, Unavailable.
+        """
+        for member, given in (("shared", ask.shared), ("snapshot-url", ask.snapshot_url is not UNSET)):
+            if given:
+                raise InvalidRequest(
+                    f"{member}: this version of the server does not offer it",
+                    hint=f"Leave {member} out.",
+                    member=member,
+                )
+        agent_id = check_agent_id(ask.agent_id)
+        tail = await self.log.register(
+            requests.Register(
+                feed=check_feed_id(ask.change_feed_id),
+                agent_id=agent_id,
+                instance=check_agent_id(ask.instance, "instance") if ask.instance is not UNSET else agent_id,
+                tenant=check_tenant(ask.tenant_id) if ask.tenant_id is not UNSET else "",
+                new_incarnation=str(self._new_incarnation()),
+                takeover=ask.takeover,
+            )
+        )
+        return doc.PublisherRegistered(
+            change_feed_id=tail.name,
+            next_sequence_id=tail.next_sequence_id,
+            epoch=tail.epoch,
+            incarnation=tail.incarnation,
+            region_id=tail.region_id,
+        )
+
+    async def append(self, feed: str, entries: Sequence[doc.EntryIn], terms: PostTerms) -> doc.Appended:
+        """Append a post's entries atomically; answered only after they are durable (RFD 5 s5b, KAFKA-2260).
+
+        A ``sequence-id`` that the feed already has quarantines the publisher and raises an alarm (RFD 5, failure scenarios).
+        """
+        tail = self.log.tail(feed)
+        posted = dataclasses.replace(terms, posted_at_ms=self._clock.wall_ms())
+        append = await run_sized(len(entries), append_of, feed, tail.settings, entries, posted)
+        try:
+            appended = await self.log.append(append)
+        except DuplicateEntry as refusal:
+            await self._alarm_of_quarantine(feed, append.producer, refusal.members.get("received"))
+            raise
+        return doc.Appended(
+            first_sequence_id=appended.first_sequence_id,
+            last_sequence_id=appended.last_sequence_id,
+            first_lsn=str(appended.first_lsn),
+            last_lsn=str(appended.last_lsn),
+            incarnation=appended.incarnation,
+            duplicate=appended.duplicate,
+        )
+
+    def tail(self, feed: str, producer: str | None) -> doc.Tail:
+        """Return where a feed ends, and the last append of ``producer``: what it resumes from after any unclear outcome."""
+        tail = self.log.tail(feed)
+        place = tail.producers.get(producer) if producer is not None else None
+        return doc.Tail(
+            change_feed_id=tail.name,
+            next_sequence_id=tail.next_sequence_id,
+            newest_lsn=tail.newest_lsn,
+            incarnation=tail.incarnation,
+            region_id=tail.region_id,
+            owner=tail.owner,
+            epoch=tail.epoch,
+            last_frame=_last_frame(place) if place is not None else None,
+        )
+
+    async def release(self, agent_id: str) -> doc.Released:
+        """Lift a publisher's quarantine in every feed and clear its alarm; NotRegistered if no feed knows the agent."""
+        if not any(agent_id in tail.agents for tail in self.log.feeds()):
+            raise NotRegistered(f"the publisher {agent_id} has not registered with any feed")
+        feeds = await self.log.release(agent_id)
+        await asyncio.to_thread(
+            self.log.metadata.clear_alarms,
+            DuplicateEntry.code,
+            agent_id=agent_id,
+            now_ms=self._clock.wall_ms(),
+        )
+        return doc.Released(agent_id=agent_id, feeds=feeds)
+
+    # -- readers ------------------------------------------------------------------------------------------------------
+
+    async def read_range(self, feed: str, first: int, last: int | None, limit: int, known: Known) -> Piece:
+        """Return the stored frames of the inclusive range ``first`` … ``last`` (None: the head), cut at the head.
+
+        Raises FeedNotFound, FeedRecreated, BeyondHead (``first`` - 1 above the head), SequenceNotAvailable, JournalCorrupt.
+        """
+        if last is not None and last < first - 1:
+            raise InvalidRequest(
+                f"end-sequence-id: {last} lies before beg-sequence-id {first}", member="end-sequence-id"
+            )
+        tail = self.log.tail(feed)
+        await check_place(self.log, tail, first - 1, known)
+        return await read_piece(
+            self.log, tail, first, tail.head if last is None else min(last, tail.head), limit
+        )
+
+    async def register_listener(self, ask: doc.RegisterListener) -> doc.ListenerRegistered:
+        """Register a listener with a feed; idempotent. Answers the feed's bounds and the position it last reported."""
+        listener_id = check_agent_id(ask.listener_id, "listener-id")
+        tail = self.log.tail(check_feed_id(ask.change_feed_id))
+        metadata, now_ms = self.log.metadata, self._clock.wall_ms()
+        await asyncio.to_thread(metadata.register_listener, listener_id, tail.name, ask.hold, now_ms)
+        self._registered.add((listener_id, tail.name))
+        row = metadata.listener(listener_id, tail.name)
+        return doc.ListenerRegistered(
+            change_feed_id=tail.name,
+            incarnation=tail.incarnation,
+            oldest_sequence_id=tail.oldest,
+            head_sequence_id=tail.head,
+            position=row.sequence_id if row is not None and row.incarnation == tail.incarnation else None,
+        )
+
+    async def poll(
+        self, feed: str, listener_id: str, after: int, *, timeout_ms: int, limit: int, known: Known
+    ) -> Piece:
+        """Return what follows ``after``: at once if there is any, else when there is, else empty after ``timeout_ms``.
+
+        Raises as :meth:`read_range` does, and NotRegistered.
+        """
+        tail = self.log.tail(feed)
+        self._check_listener(listener_id, feed)
+        self._seen.add((listener_id, feed))
+        if self._clock.monotonic() - self._seen_noted >= SEEN_EVERY_S:
+            await self._note_seen()
+        await check_place(self.log, tail, after, known)
+        if tail.head <= after and timeout_ms and not self._stopping:
+            await self._wait_past(feed, after, timeout_ms / 1000)
+        tail = self.log.tail(feed)
+        return await read_piece(self.log, tail, after + 1, tail.head, limit)
+
+    async def put_position(self, listener_id: str, feed: str, place: doc.PositionIn) -> doc.Position:
+        """Keep a listener's durable place, so that its lag is visible. It may move back: the consumer decides.
+
+        Raises FeedNotFound, NotRegistered, FeedRecreated, BeyondHead.
+        """
+        tail = self.log.tail(feed)
+        self._check_listener(listener_id, feed)
+        lsn = Lsn.parse(place.lsn) if place.lsn is not None else None
+        await check_place(self.log, tail, place.sequence_id, Known(place.incarnation, lsn))
+        await asyncio.to_thread(
+            self.log.metadata.put_position,
+            listener_id,
+            feed,
+            place.incarnation,
+            place.sequence_id,
+            str(lsn) if lsn is not None else None,
+            self._clock.wall_ms(),
+        )
+        return doc.Position(
+            listener_id=listener_id,
+            change_feed_id=feed,
+            incarnation=place.incarnation,
+            sequence_id=place.sequence_id,
+            lsn=str(lsn) if lsn is not None else None,
+        )
+
+    # -- operators ----------------------------------------------------------------------------------------------------
+
+    async def feeds(self) -> doc.FeedList:
+        """Return every feed with its bounds, owner and listeners, by region id."""
+        return doc.FeedList(feeds=[await self._view(tail) for tail in self.log.feeds()])
+
+    async def feed(self, feed: str) -> doc.FeedView:
+        """Return one feed with its bounds, owner and listeners; FeedNotFound."""
+        return await self._view(self.log.tail(feed))
+
+    async def alarms(self) -> doc.AlarmList:
+        """Return the alarms that stand, newest first, then the newest cleared ones."""
+        rows = await asyncio.to_thread(self.log.metadata.alarms)
+        return doc.AlarmList(
+            alarms=[
+                doc.AlarmView(
+                    alarm_id=row.alarm_id,
+                    code=row.code,
+                    raised_at=doc.rfc3339(row.raised_at_ms),
+                    detail=row.detail,
+                    change_feed_id=row.feed,
+                    agent_id=row.agent_id,
+                    cleared_at=doc.rfc3339(row.cleared_at_ms) if row.cleared_at_ms is not None else None,
+                )
+                for row in rows
+            ]
+        )
+
+    def health(self) -> doc.Health:
+        """Say that the process answers."""
+        return doc.Health(status="ok", version=__version__, reasons=[])
+
+    def readiness(self) -> doc.Health:
+        """Say whether appends are taken, and if not, why."""
+        reasons = [*self.log.not_ready, *(["the server is stopping"] if self._stopping else [])]
+        return doc.Health(status="not-ready" if reasons else "ok", version=__version__, reasons=reasons)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _check_listener(self, listener_id: str, feed: str) -> None:
+        """Nothing unregisters a listener, so a poll asks the database only once."""
+        if (listener_id, feed) in self._registered:
+            return
+        if self.log.metadata.listener(listener_id, feed) is None:
+            raise NotRegistered(f"the listener {listener_id[:80]!r} has not registered with the feed {feed}")
+        self._registered.add((listener_id, feed))
+
+    async def _note_seen(self) -> None:
+        seen, self._seen = self._seen, set()
+        self._seen_noted = self._clock.monotonic()
+        if seen:
+            await asyncio.to_thread(self.log.metadata.seen, seen, self._clock.wall_ms())
+
+    async def _wait_past(self, feed: str, after: int, timeout_s: float) -> None:
+        """Wait for an entry after ``after``; the timeout is kept where :meth:`stop_waiting` can end it."""
+        wait = asyncio.timeout(timeout_s)
+        self._waits.add(wait)
+        try:
+            async with wait:
+                await self.log.wait_past(feed, after, timeout_s)
+        except TimeoutError:
+            return
+        finally:
+            self._waits.discard(wait)
+
+    async def _alarm_of_quarantine(self, feed: str, agent_id: str, sequence_id: object) -> None:
+        detail = f"the publisher {agent_id} posted sequence id {sequence_id} of the feed {feed} again and is quarantined"
+        logger.error("publisher quarantined", feed=feed, agent_id=agent_id, sequence_id=sequence_id)
+        now_ms = self._clock.wall_ms()
+        await asyncio.to_thread(
+            self.log.metadata.raise_alarm, DuplicateEntry.code, detail, now_ms, feed=feed, agent_id=agent_id
+        )
+
+    async def _view(self, tail: FeedTail) -> doc.FeedView:
+        rows = await asyncio.to_thread(self.log.metadata.listeners, tail.name)
+        return doc.FeedView(
+            change_feed_id=tail.name,
+            region_id=tail.region_id,
+            tenant_id=tail.tenant,
+            incarnation=tail.incarnation,
+            owner=tail.owner,
+            epoch=tail.epoch,
+            oldest_sequence_id=tail.oldest,
+            head_sequence_id=tail.head,
+            next_sequence_id=tail.next_sequence_id,
+            newest_lsn=tail.newest_lsn,
+            quarantined=bool(tail.quarantines),
+            listeners=[_listener_view(row, tail) for row in rows],
+        )
+
+
+def _last_frame(place: ProducerPlace) -> doc.LastFrame:
+    return doc.LastFrame(
+        first_sequence_id=place.first_sequence_id, count=place.count, source_position=place.source_position
+    )
+
+
+def _listener_view(row: ListenerRow, tail: FeedTail) -> doc.ListenerView:
+    here = row.sequence_id is not None and row.incarnation == tail.incarnation
+    lag_entries = tail.head - row.sequence_id if here and row.sequence_id is not None else None
+    lag_seconds: float | None = None
+    if lag_entries == 0:
+        lag_seconds = 0.0
+    elif lag_entries is not None and row.lsn is not None:
+        lag_ms = tail.newest.committed_at_ms - Lsn.parse(row.lsn).committed_at_ms
+        lag_seconds = lag_ms / 1000
+    return doc.ListenerView(
+        listener_id=row.listener_id,
+        sequence_id=row.sequence_id,
+        lag_entries=lag_entries,
+        seen_at=doc.rfc3339(row.seen_at_ms),
+        lag_seconds=lag_seconds,
+    )

@@ -1,0 +1,238 @@
+"""The agent dies, or loses an answer, at every single step: nothing is lost, nothing is in the feed twice.
+
+Every call of the source and of the server is a step with a before and an after. The relay is cut at the n-th, for every n
+there is, against a real server; then a new one goes on, and feed and outbox are compared row by row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.client.http import FeedClient
+from headrace.errors import HeadraceError, ServerUnreachable, SourceUnavailable
+from headrace.publisher.relay import FeedRelay, FeedServer
+from headrace.publisher.source import Source
+from headrace.publisher.thread import SourceThread
+from headrace.runtime.backoff import Backoff
+from headrace.runtime.clock import SystemClock
+from headrace.wire.documents import Appended, EntryIn, PublisherRegistered
+from tests.servers import ServerProcess, serving
+from tests.unit.publisher.outboxes import application, opened
+from tests.waiting import async_wait_until
+
+_numbers = itertools.count(1)
+
+
+class Killed(Exception):
+    """Stands for the end of the process: nothing of the relay runs after it."""
+
+
+class Steps:
+    """Counts steps and raises ``error`` at the ``fatal``-th."""
+
+    def __init__(self, fatal: int, error: Callable[[], Exception]) -> None:
+        self.fatal = fatal
+        self.taken = 0
+        self._error = error
+
+    def take(self) -> None:
+        self.taken += 1
+        if self.taken == self.fatal:
+            raise self._error()
+
+
+class SteppedSource:
+    """A source whose calls are steps."""
+
+    def __init__(self, source: Source, steps: Steps) -> None:
+        self._source = source
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._source, name)
+        if name in ("close", "set_alarm"):
+            return call
+
+        def stepped(*given: Any, **named: Any) -> Any:
+            self._steps.take()
+            result = call(*given, **named)
+            self._steps.take()
+            return result
+
+        return stepped
+
+
+class SteppedServer:
+    """A server whose calls are steps: one before the request, one after it was carried out and before its answer."""
+
+    def __init__(self, server: FeedClient, steps: Steps) -> None:
+        self._server = server
+        self._steps = steps
+
+    async def register_publisher(
+        self, agent_id: str, feed: str, *, instance: str | None = None, takeover: bool = False
+    ) -> PublisherRegistered:
+        self._steps.take()
+        answer = await self._server.register_publisher(agent_id, feed, instance=instance, takeover=takeover)
+        self._steps.take()
+        return answer
+
+    async def append(
+        self,
+        feed: str,
+        entries: list[EntryIn],
+        *,
+        epoch: int | None = None,
+        incarnation: str | None = None,
+        marked_at_ms: int | None = None,
+    ) -> Appended:
+        self._steps.take()
+        answer = await self._server.append(
+            feed, entries, epoch=epoch, incarnation=incarnation, marked_at_ms=marked_at_ms
+        )
+        self._steps.take()
+        assert not answer.duplicate, "an entry was posted again that the relay could have known to be there"
+        return answer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with serving(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: ServerProcess) -> AsyncIterator[FeedClient]:
+    async with FeedClient(server.url) as found:
+        yield found
+
+
+def write(path: Path, feed: str, first: int, transactions: int) -> None:
+    """Run transactions of two changes each on an attached table."""
+    with application(path) as app, opened(path) as source:
+        app.execute("CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, v)")
+        from headrace.publisher.attach.selection import AttachRequest
+
+        source.attach(AttachRequest(feed=feed, tables=("t",), copy=False))
+        for number in range(first, first + transactions):
+            app.execute("BEGIN")
+            app.execute("INSERT INTO t VALUES (?, 0)", (number,))
+            app.execute("UPDATE t SET v = v + 1 WHERE id = ?", (number,))
+            app.execute("COMMIT")
+
+
+async def relay_until(
+    path: Path, feed: str, client: FeedClient, steps: Steps, done: Callable[[], bool]
+) -> None:
+    """Relay ``feed`` until ``done``, or until a step kills it."""
+    source = SourceThread(lambda: SteppedSource(opened_source(path), steps))  # type: ignore[arg-type]  # by __getattr__
+    server: FeedServer = SteppedServer(client, steps)
+    relay = FeedRelay(
+        feed,
+        "agent-1",
+        source,
+        server,
+        clock=SystemClock(),
+        backoff=Backoff(first_s=0.001, delay_s_max=0.002),
+    )
+    ending = asyncio.Event()
+    await source.open()
+    running = asyncio.create_task(relay.run(ending))
+    try:
+        await async_wait_until(lambda: running.done() or done())
+        ending.set()
+        relay.wake.set()
+        await running
+    finally:
+        await source.close()
+
+
+def opened_source(path: Path) -> Source:
+    from headrace.publisher.sqlite.source import SqliteSource
+
+    return SqliteSource(path)
+
+
+def is_processed(path: Path) -> bool:
+    connection = sqlite3.connect(path, timeout=10)
+    try:
+        return connection.execute("SELECT count(*) FROM headrace_outbox WHERE NOT processed").fetchone() == (
+            0,
+        )
+    finally:
+        connection.close()
+
+
+async def check_feed(path: Path, feed: str, client: FeedClient) -> None:
+    """Compare feed and outbox row by row."""
+    entries = (await client.read(feed, 1)).changes_list
+    with application(path) as app:
+        rows = app.execute(
+            "SELECT o.sequence_id, o.op, r.c0, r.c1 FROM headrace_outbox o LEFT JOIN headrace_row_1 r USING (id) ORDER BY o.id"
+        ).fetchall()
+    assert [entry.sequence_id for entry in entries] == list(range(1, len(rows) + 1))
+    assert [row[0] for row in rows] == [entry.sequence_id for entry in entries]
+    for entry, (_, op, key, value) in zip(entries[1:], rows[1:], strict=True):
+        assert (entry.op, json.loads(bytes(entry.changes))) == (op, {"id": key, "v": value})  # type: ignore[arg-type]  # set
+    assert entries[-1].tx_last is True
+
+
+CUTS: dict[str, Callable[[], Exception]] = {
+    "killed": Killed,
+    "answer-lost": lambda: ServerUnreachable("cut"),
+    "source-locked": lambda: SourceUnavailable("database is locked"),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+async def test_every_step_may_be_the_last(tmp_path: Path, client: FeedClient, cut: str) -> None:
+    for fatal in itertools.count(1):
+        number = next(_numbers)
+        path, feed = tmp_path / f"{number}.db", f"crash-{number}"
+        write(path, feed, 1, 2)
+        steps = Steps(fatal, CUTS[cut])
+        with suppress(Killed):
+            await relay_until(path, feed, client, steps, lambda: is_processed(path))
+        write(path, feed, 10, 1)
+        await relay_until(path, feed, client, Steps(0, Killed), lambda: is_processed(path))
+        await check_feed(path, feed, client)
+        if steps.taken < fatal:
+            assert fatal > 15, "there are fewer steps than a relay has"
+            return
+
+
+async def test_late_packet_of_an_earlier_life_is_refused(tmp_path: Path, client: FeedClient) -> None:
+    feed = f"crash-{next(_numbers)}"
+    path = tmp_path / "late.db"
+    write(path, feed, 1, 1)
+    held: list[Callable[[], Any]] = []
+
+    class Holding(SteppedServer):
+        async def append(self, feed: str, entries: list[EntryIn], **named: Any) -> Appended:  # type: ignore[override]  # same
+            held.append(lambda: client.append(feed, entries, **named))
+            raise Killed
+
+    source = SourceThread(lambda: opened_source(path))
+    relay = FeedRelay(
+        feed, "agent-1", source, Holding(client, Steps(0, Killed)), clock=SystemClock(), backoff=Backoff()
+    )
+    await source.open()
+    with pytest.raises(Killed):
+        await relay.run(asyncio.Event())
+    await source.close()
+    registered = await client.register_publisher("agent-1", feed, instance="the next life")
+    with pytest.raises(HeadraceError) as caught:
+        await held[0]()
+    assert caught.value.code == "fenced"
+    assert registered.next_sequence_id == 1
+    await relay_until(path, feed, client, Steps(0, Killed), lambda: is_processed(path))
+    await check_feed(path, feed, client)
