@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import msgspec
 from cyclopts import App, Parameter
 
-from headrace.client.token import read_token
+from headrace.client.credential import read_token
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import HeadraceError, Usage
 from headrace.listener import Batch, Change, Listener, ListenerSettings, SqliteBookmarks

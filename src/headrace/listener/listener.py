@@ -7,7 +7,6 @@ has done with what stands below it. After a crash the changes since the last sto
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -27,6 +26,9 @@ logger = get_logger("listener")
 
 REPORT_EVERY_S: Final = 1.0
 """The server is told of this listener's place at most this often: it is for people, not for correctness."""
+
+CLOSE_S_MAX: Final = 2.0
+"""How long a listener that ends waits for the server to take its last place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Listener:
         self._backoff = Backoff()
         self._report: asyncio.Task[None] | None = None
         self._reported_at = float("-inf")
+        self._unreported: Bookmark | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -99,11 +102,15 @@ class Listener:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. The bookmark store is the caller's."""
-        if self._report is not None:
-            self._report.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._report
+        """Tell the server of the last place, within a bound, and close the connections. The store is the caller's."""
+        try:
+            async with asyncio.timeout(CLOSE_S_MAX):
+                if self._report is not None:
+                    await self._report
+                if self._unreported is not None:
+                    await self._tell_server(self._unreported)
+        except TimeoutError:
+            logger.debug("the last position was not reported in time")
         await self._client.close()
 
     def bookmark(self) -> Bookmark | None:
@@ -113,10 +120,11 @@ class Listener:
     async def move_to(self, place: Bookmark) -> None:
         """Store ``place`` as the bookmark, and tell the server of it at times."""
         await asyncio.to_thread(self._bookmarks.store, self.listener_id, self.feed, place)
+        self._unreported = place
         now = asyncio.get_running_loop().time()
         idle = self._report is None or self._report.done()
         if idle and now - self._reported_at >= REPORT_EVERY_S:
-            self._reported_at = now
+            self._reported_at, self._unreported = now, None
             self._report = asyncio.create_task(self._tell_server(place))
 
     async def _tell_server(self, place: Bookmark) -> None:

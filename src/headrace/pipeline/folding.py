@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.entries.entry import Op
+from headrace.pipeline.cells import array_of
 from headrace.pipeline.patches import KeyChange, fold
 from headrace.pipeline.rows import GONE, KEY, SEQUENCE_ID
 from headrace.pipeline.schemas import PlacedSchema, TableName, later_names, unfit
@@ -74,9 +75,9 @@ def folded_batches(
         ids, ops, values = (list(column) for column in columns)
         arrays = [
             batch.column("key"),
-            pa.array(ids, pa.int64()),
-            pa.array([str(op) for op in ops], pa.string()),
-            pa.array(values, pa.binary()),
+            array_of(ids, pa.int64()),
+            array_of(ops, pa.string()),
+            array_of(values, pa.binary()),
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)
 
@@ -127,7 +128,7 @@ class _Lift:
 def plain_batches(batches: Iterator[Any]) -> Iterator[Any]:
     """Turn record batches of net changes into rows of the table without types (:data:`PLAIN_SCHEMA`)."""
     for batch in batches:
-        gone = pc.equal(batch.column("op"), str(Op.DELETE))
+        gone = pc.equal(batch.column("op"), pa.scalar(Op.DELETE.value))
         key, _ = _texts(batch.column("key"))
         value, binary = _texts(pc.if_else(gone, pa.scalar(None, pa.binary()), batch.column("value")))
         arrays = [batch.column("key"), batch.column("sequence_id"), gone, key, value, binary]
@@ -148,4 +149,4 @@ def _texts(column: Any) -> tuple[Any, Any]:
             except UnicodeDecodeError:
                 texts.append(None)
                 rest.append(value)
-        return pa.array(texts, pa.string()), pa.array(rest, pa.binary())
+        return array_of(texts, pa.string()), array_of(rest, pa.binary())

@@ -18,6 +18,7 @@ from msgspec import Meta, Raw
 
 from headrace.entries.entry import Op
 from headrace.errors import ValueUnfit
+from headrace.pipeline.cells import array_of
 from headrace.pipeline.schemas import Column, PlacedSchema, TableName, TableSchema, later_names, unfit
 
 KEY: Final = "_headrace_key"
@@ -239,8 +240,8 @@ def typed_batches(
                 for row, cell in zip(picked, cells, strict=True):
                     column[row] = cell
         gone = [op == Op.DELETE for op in ops]
-        arrays = [batch.column("key"), batch.column("sequence_id"), pa.array(gone, pa.bool_())]
-        arrays += [pa.array(columns[field.name], field.type) for field in list(out)[3:]]
+        arrays = [batch.column("key"), batch.column("sequence_id"), array_of(gone, pa.bool_())]
+        arrays += [array_of(columns[field.name], field.type) for field in list(out)[3:]]
         yield pa.RecordBatch.from_arrays(arrays, schema=out)
 
 

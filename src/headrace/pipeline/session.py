@@ -26,6 +26,9 @@ from headrace.pipeline.source import register
 SHUFFLE_PARTITIONS_MAX: Final = 8
 """More would be too small to be worth a task on one machine."""
 
+ARROW_BATCH_BYTES_MAX: Final = 64 << 20
+"""Bytes of rows that Spark hands a Python worker at once."""
+
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """JVM options that halve the time to the first result and lose some throughput later."""
 
@@ -83,6 +86,8 @@ def _configuration(settings: SessionSettings, jars: list[str]) -> dict[str, str]
         "spark.python.unix.domain.socket.dir": sockets,
         "spark.python.daemon.module": "headrace.pipeline.daemon",
         "spark.sql.session.timeZone": "UTC",
+        # Rows may have a MiB each, and Arrow's offsets 31 bits.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES_MAX),
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER,
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from headrace.client.token import read_token
+from headrace.client.credential import read_token
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import ConfigInvalid, InvalidRequest
 from headrace.publisher.dsn import Dsn, find_dsn

@@ -14,7 +14,7 @@ from typing import Final
 from headrace.cli.demo import application
 from headrace.cli.demo.processes import Child, DemoFailed, headrace
 from headrace.cli.demo.rows import source_rows, steps
-from headrace.cli.demo.verdict import Count, Key, Row, compare, fold, percentile
+from headrace.cli.demo.verdict import Count, Key, Row, compare, fold
 from headrace.client.http import FeedClient
 from headrace.errors import HeadraceError
 from headrace.listener import Change, Listener, SqliteBookmarks
@@ -38,7 +38,10 @@ class Plan:
 
 @dataclass(slots=True)
 class Ran:
-    """What came out of the core: the source's rows, counts by reader and table, and delays from commit to listener."""
+    """What came out of the core: the source's rows, counts by reader and table, and delays from commit to listener.
+
+    ``delays_ms`` has every commit, ``undisturbed_ms`` those made and received before the first kill.
+    """
 
     server: str
     source: dict[Key, Row]
@@ -46,21 +49,12 @@ class Ran:
     commits: int
     entries: int
     delays_ms: list[float] = field(default_factory=list)
+    undisturbed_ms: list[float] = field(default_factory=list)
 
     @property
     def faultless(self) -> bool:
         """True if nothing is missing, doubled, out of order or torn."""
         return all(count.faultless for count in self.counts)
-
-    @property
-    def p50_ms(self) -> float:
-        """Median time from a commit to the listener's callback."""
-        return percentile(self.delays_ms, 0.5)
-
-    @property
-    def p99_ms(self) -> float:
-        """99th percentile of the same; the two kills are in it."""
-        return percentile(self.delays_ms, 0.99)
 
 
 class Demo:
@@ -80,6 +74,7 @@ class Demo:
         self.url = ""
         self.received: list[EntryOut] = []
         self.arrived_ns: dict[int, int] = {}
+        self.killed_ns = 0
 
     async def run(self, after_core: Callable[[Ran], Awaitable[None]]) -> Ran:
         """Run it all; ``after_core`` is given the core's result while the server still runs.
@@ -144,6 +139,7 @@ class Demo:
             f"the application runs {plan.per_second:g} transactions/s for {plan.seconds:g} s; one in ten rolls back"
         )
         await asyncio.sleep(plan.seconds / 3)
+        self.killed_ns = time.time_ns()
         await self.agent.kill()
         self.tell(f"{len(self.received)} entries in; SIGKILL to the agent")
         await asyncio.sleep(min(1.0, plan.seconds / 10))
@@ -200,8 +196,13 @@ class Demo:
         for reader, entries in (("feed", feed), ("listener", self.received)):
             counts += compare(source, fold(reader, application.TABLES, steps(entries), application.TOTAL))
         commits = self._committed()
-        delays = [(self.arrived_ns[transfer] - at_ns) / 1e6 for transfer, at_ns in commits.items()]
-        return Ran(self.url, source, counts, len(commits), len(feed), delays)
+        found = Ran(self.url, source, counts, len(commits), len(feed))
+        for transfer, at_ns in commits.items():
+            arrived_ns = self.arrived_ns[transfer]
+            found.delays_ms.append((arrived_ns - at_ns) / 1e6)
+            if arrived_ns < self.killed_ns:
+                found.undisturbed_ms.append((arrived_ns - at_ns) / 1e6)
+        return found
 
     async def _read_all(self, client: FeedClient) -> Sequence[EntryOut]:
         found: list[EntryOut] = []
