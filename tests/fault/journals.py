@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.log.files.store import FileStore
 from headrace.runtime.disk import Disk
 from headrace.wire.frame import FrameHeader
-from headrace.wire.mark import FILE_SIZE, SLOT_SIZE, Mark, decode_marks
+from headrace.wire.mark import SLOT_SIZE, Mark, decode_marks
 from tests.bench import Bench
 from tests.stores import SMALL_SEGMENT
 
@@ -65,7 +65,7 @@ def read_mark(folder: Path) -> Mark:
 
 def set_mark(folder: Path, end: int, global_ts: int = 0) -> None:
     """Put the mark at ``end``, as a crash of the machine would set it back."""
-    page = bytearray(FILE_SIZE)
+    page = bytearray((folder / "mark").read_bytes())
     mark = Mark(read_mark(folder).counter + 1, end, global_ts)
     page[mark.offset : mark.offset + SLOT_SIZE] = mark.encode()
     (folder / "mark").write_bytes(bytes(page))

@@ -11,7 +11,7 @@ import itertools
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +130,15 @@ def write(path: Path, feed: str, first: int, transactions: int) -> None:
             app.execute("COMMIT")
 
 
-async def relay_until(
-    path: Path, feed: str, client: FeedClient, steps: Steps, done: Callable[[], bool], sides: str = ""
+async def relay_all(
+    path: Path, feed: str, client: FeedClient, steps: Steps | None = None, sides: str = ""
 ) -> None:
-    """Relay ``feed`` until ``done``, or until a step of ``sides`` kills it."""
+    """Relay ``feed`` until all is processed, or until a step of ``sides`` kills the relay."""
     never = Steps(0, Killed)
-    source_steps, server_steps = (steps if side in sides else never for side in ("source", "server"))
-    source = SourceThread(lambda: SteppedSource(SqliteSource(path), source_steps))  # type: ignore[arg-type]  # by __getattr__
+    source_steps, server_steps = (
+        steps if steps and side in sides else never for side in ("source", "server")
+    )
+    source = SourceThread(lambda: SteppedSource(SqliteSource(path), source_steps))
     server: FeedServer = SteppedServer(client, server_steps)
     relay = FeedRelay(
         feed,
@@ -150,7 +152,7 @@ async def relay_until(
     await source.open()
     running = asyncio.create_task(relay.run(ending))
     try:
-        await async_wait_until(lambda: running.done() or done())
+        await async_wait_until(lambda: running.done() or is_processed(path))
         ending.set()
         relay.wake.set()
         await running
@@ -159,13 +161,9 @@ async def relay_until(
 
 
 def is_processed(path: Path) -> bool:
-    connection = sqlite3.connect(path, timeout=10)
-    try:
-        return connection.execute("SELECT count(*) FROM headrace_outbox WHERE NOT processed").fetchone() == (
-            0,
-        )
-    finally:
-        connection.close()
+    with closing(sqlite3.connect(path, timeout=10)) as connection:
+        query = "SELECT count(*) FROM headrace_outbox WHERE NOT processed"
+        return int(connection.execute(query).fetchone()[0]) == 0
 
 
 async def check_feed(path: Path, feed: str, client: FeedClient) -> None:
@@ -173,12 +171,13 @@ async def check_feed(path: Path, feed: str, client: FeedClient) -> None:
     entries = (await client.read(feed, 1)).changes_list
     with application(path) as app:
         rows = app.execute(
-            "SELECT o.sequence_id, o.op, r.c0, r.c1 FROM headrace_outbox o LEFT JOIN headrace_row_1 r USING (id) ORDER BY o.id"
+            "SELECT o.sequence_id, o.op, r.c0, r.c1 FROM headrace_outbox o "
+            "LEFT JOIN headrace_row_1 r USING (id) ORDER BY o.id"
         ).fetchall()
     assert [entry.sequence_id for entry in entries] == list(range(1, len(rows) + 1))
     assert [row[0] for row in rows] == [entry.sequence_id for entry in entries]
     for entry, (_, op, key, value) in zip(entries[1:], rows[1:], strict=True):
-        assert (entry.op, json.loads(bytes(entry.changes))) == (op, {"id": key, "v": value})  # type: ignore[arg-type]  # set
+        assert (entry.op, json.loads(bytes(entry.changes))) == (op, {"id": key, "v": value})  # type: ignore[arg-type]  # changes are there
     assert entries[-1].tx_last is True
 
 
@@ -198,9 +197,9 @@ async def test_every_step_may_be_the_last(tmp_path: Path, client: FeedClient, cu
         error, sides = CUTS[cut]
         steps = Steps(fatal, error)
         with suppress(Killed):
-            await relay_until(path, feed, client, steps, lambda: is_processed(path), sides)
+            await relay_all(path, feed, client, steps, sides)
         write(path, feed, 10, 1)
-        await relay_until(path, feed, client, Steps(0, Killed), lambda: is_processed(path))
+        await relay_all(path, feed, client)
         await check_feed(path, feed, client)
         if steps.taken < fatal:
             assert fatal > (4 if sides == "server" else 20), "there are fewer steps than a relay takes"
@@ -214,7 +213,7 @@ async def test_late_packet_of_an_earlier_life_is_refused(tmp_path: Path, client:
     held: list[Callable[[], Any]] = []
 
     class Holding(SteppedServer):
-        async def append(self, feed: str, entries: list[EntryIn], **named: Any) -> Appended:  # type: ignore[override]  # same
+        async def append(self, feed: str, entries: list[EntryIn], **named: Any) -> Appended:
             held.append(lambda: client.append(feed, entries, **named))
             raise Killed
 
@@ -231,5 +230,5 @@ async def test_late_packet_of_an_earlier_life_is_refused(tmp_path: Path, client:
         await held[0]()
     assert caught.value.code == "fenced"
     assert registered.next_sequence_id == 1
-    await relay_until(path, feed, client, Steps(0, Killed), lambda: is_processed(path))
+    await relay_all(path, feed, client)
     await check_feed(path, feed, client)

@@ -70,6 +70,10 @@ def waiting_rows(path: Path) -> int:
         return int(app.execute("SELECT count(*) FROM headrace_outbox WHERE NOT processed").fetchone()[0])
 
 
+def wait_for_change(path: Path, before: int) -> None:
+    wait_until(lambda: waiting_rows(path) != before, within=60, what="the agent to do something")
+
+
 def read_feed(server: ServerProcess, feed: str = "bank") -> list[dict[str, Any]]:
     """Return all entries of the feed."""
     entries: list[dict[str, Any]] = []
@@ -144,11 +148,7 @@ def test_sigkill_of_agent_and_server_loses_and_doubles_nothing(
             before = waiting_rows(path)
             for _ in range(rng.randrange(20, 200)):
                 transfer(app, rng)
-            wait_until(
-                lambda before=before: waiting_rows(path) != before,
-                within=60,
-                what="the agent to do something",
-            )
+            wait_for_change(path, before)
             agent.end(signal.SIGKILL)
             if life % 2:
                 server.kill()

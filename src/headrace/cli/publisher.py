@@ -17,6 +17,7 @@ from headrace.publisher.attach.finding import Attached
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables, opened_source
 from headrace.publisher.dsn import Dsn, find_dsn
+from headrace.publisher.source import AttachedTable
 
 app = App(name="publisher", help="Attach tables to a feed, check and detach them.")
 
@@ -47,7 +48,7 @@ def attach_command(
     Parameters
     ----------
     dsn
-        The application's database, such as sqlite:///app.db. Default: --dsn-file, else HEADRACE_DSN.
+        The database, such as sqlite:///app.db. Default: --dsn-file, else HEADRACE_DSN.
     feed
         The change-feed-id. Several tables may share one feed.
     table
@@ -75,9 +76,8 @@ def attach_command(
     json
         Print one JSON document.
     """
-    check_feed_id(feed)
     request = AttachRequest(
-        feed=feed,
+        feed=check_feed_id(feed),
         tables=_split(table),
         include=_split(include),
         exclude=_split(exclude),
@@ -89,17 +89,7 @@ def attach_command(
         before=before,
         copy=not no_copy,
     )
-    found = attach_tables(_dsn(dsn, dsn_file), request, _tell_progress)
-    if json:
-        documents = [{**_document(one), "new": table.new} for table, one in found]
-        _print({"attached": documents})
-        return
-    for table_done, one in found:
-        verb = "attached" if table_done.new else "was attached already"
-        print(
-            f"{one.table}: {verb}, feed {one.feed}, schema version {one.version}, {one.copied_rows} rows copied"
-        )
-    print("Deliver them with: headrace agent run --config agent.toml")
+    _tell_attached(attach_tables(_dsn(dsn, dsn_file), request, _tell_progress), as_json=json)
 
 
 @app.command(name="detach")
@@ -252,6 +242,18 @@ def _split(names: Sequence[str] | None) -> tuple[str, ...]:
 
 def _tell_progress(table: str) -> None:
     print(f"copying {table} ...", file=sys.stderr)
+
+
+def _tell_attached(found: Sequence[tuple[AttachedTable, Attached]], *, as_json: bool) -> None:
+    if as_json:
+        _print({"attached": [{**_document(one), "new": table.new} for table, one in found]})
+        return
+    for table, one in found:
+        verb = "attached" if table.new else "was attached already"
+        print(
+            f"{one.table}: {verb}, feed {one.feed}, schema version {one.version}, {one.copied_rows} rows copied"
+        )
+    print("Deliver them with: headrace agent run --config agent.toml")
 
 
 def _document(one: Attached) -> dict[str, Any]:

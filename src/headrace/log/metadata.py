@@ -54,7 +54,10 @@ def check_format(path: Path) -> None:
     """
     if not path.exists():
         return
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+    # Without a write-ahead log beside it the file alone is read, so that not even SQLite's own files are made.
+    live = path.with_name(f"{path.name}-wal").exists()
+    address = f"{path.absolute().as_uri()}?{'mode=ro' if live else 'immutable=1'}"
+    with contextlib.closing(sqlite3.connect(address, uri=True)) as database:
         try:
             rows = database.execute("SELECT readable_from FROM format").fetchall()
         except sqlite3.Error:

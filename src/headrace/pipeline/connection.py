@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from headrace.errors import ConfigInvalid, Unavailable
+from headrace.client.credential import read_token
+from headrace.errors import Unavailable
 from headrace.runtime.backoff import Backoff
 from headrace.wire.documents import FeedView
 
@@ -69,7 +70,8 @@ class Connection:
             # Several of Spark's helper processes load this module and never ask a server anything.
             from headrace.client.http import FeedClient
 
-            self._client = FeedClient(self._endpoint.server, token=_read_token(self._endpoint.token_file))
+            file = Path(self._endpoint.token_file) if self._endpoint.token_file else None
+            self._client = FeedClient(self._endpoint.server, token=read_token(file))
         backoff = Backoff()
         deadline = time.monotonic() + self._endpoint.retry_s
         while True:
@@ -93,12 +95,3 @@ def connection(endpoint: Endpoint) -> Connection:
     if endpoint not in connections:
         connections[endpoint] = Connection(endpoint)
     return connections[endpoint]
-
-
-def _read_token(path: str) -> str | None:
-    if not path:
-        return None
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigInvalid(f"the token file {path} can't be read: {error.strerror}") from None

@@ -19,6 +19,7 @@ A micro-batch ends where a source transaction ends, if that is within reach (see
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, Final
 
@@ -38,6 +39,11 @@ from headrace.wire.columns import DDL, SCHEMA
 
 FORMAT: Final = "headrace"
 DEFAULT_SERVER: Final = "http://127.0.0.1:8470"
+WAIT_S: Final = 1.0
+"""How long one look for new entries lasts; Spark can stop the query meanwhile."""
+LOOK_S: Final = 0.05
+"""Time between two questions to the server during a look."""
+
 _OPTIONS: Final = {
     "server", "feed", "token-file", "from", "to", "incarnation", "lsn", "max-entries", "max-bytes",
     "partition-entries", "retry-seconds",
@@ -167,6 +173,7 @@ class FeedStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableN
     def __init__(self, options: MutableMapping[str, str], schema: StructType) -> None:
         super().__init__(options, schema)
         self._planner: Planner | None = None
+        self._draining = False
 
     def initialOffset(self) -> dict[str, Any]:
         # What was asked for, not what it means now: see headrace.pipeline.offset.
@@ -176,11 +183,19 @@ class FeedStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableN
         return ReadMaxRows(self._options.entries_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
+        self._draining = True
         self._plan().stop_at_head()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         entries_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return offsets.to_json(self._plan().next_end(self._place(start), entries_max))
+        place = self._place(start)
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            end = self._plan().next_end(place, entries_max)
+            # Spark asks again at once: waiting here for a moment keeps an idle query from hammering the server.
+            if end != place or self._draining or time.monotonic() >= deadline:
+                return offsets.to_json(end)
+            time.sleep(LOOK_S)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         last = self._place(end)

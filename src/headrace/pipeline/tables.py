@@ -91,19 +91,24 @@ def run_tables(
     ledger = Ledger(folder, feed, view.incarnation)
     try:
         run = _Run(endpoint, ledger, progress)
-        stream = spark.readStream.format(FORMAT).options(**_options(endpoint, ledger))
-        stream = stream.option("max-entries", entries_max).option("max-bytes", bytes_max)
-        writer = stream.load().writeStream.foreachBatch(Batches(ledger, run.batch_done))
-        writer = writer.option("checkpointLocation", str(checkpoint or ledger.folder / "checkpoint"))
-        writer = writer.queryName(f"headrace tables of {feed}")
-        trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=INTERVAL)
+        options = _options(endpoint, ledger) | {"max-entries": str(entries_max), "max-bytes": str(bytes_max)}
         try:
+            entries = spark.readStream.format(FORMAT).options(**options).load()
+            writer = entries.writeStream.foreachBatch(Batches(ledger, run.batch_done))
+            writer = writer.option("checkpointLocation", str(checkpoint or ledger.folder / "checkpoint"))
+            writer = writer.queryName(f"headrace tables of {feed}")
+            trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=INTERVAL)
             run.watch(trigger.start(), stop)
         except PySparkException as error:
             raise error_of(error) from None
         return run.summary()
     finally:
         ledger.close()
+
+
+def check_feed(server: str, feed: str, token_file: str = "") -> None:
+    """Ask the server for ``feed`` before Spark is started for it; FeedNotFound, ServerUnreachable after ten seconds."""
+    connection(Endpoint(server, token_file, 10.0)).feed(feed)
 
 
 def _options(endpoint: Endpoint, ledger: Ledger) -> dict[str, str]:
@@ -203,9 +208,9 @@ def read_tables(spark: SparkSession, to: str) -> dict[TableName, DataFrame]:
 
 
 def iter_rows(spark: SparkSession, to: str) -> Iterator[tuple[TableName, dict[str, Any]]]:
-    """Yield every published row with its table's name, a partition at a time: for comparisons, not for large tables."""
+    """Yield every published row with its table's name, one table at a time: for comparisons, not for large tables."""
     for table, frame in read_tables(spark, to).items():
-        for row in frame.toLocalIterator():
+        for row in frame.coalesce(1).toLocalIterator():
             yield (
                 table,
                 {

@@ -226,9 +226,11 @@ class FeedRelay:
         self._check_at = self._clock.monotonic() + CHECK_EVERY_S
 
     async def _copy(self) -> bool:
-        if self._copying:
+        """Copy one chunk; True if there may be rows to mark now, the last chunk's too: nobody else tells us of our own."""
+        copied = self._copying
+        if copied:
             self._copying = await self._source.run(lambda source: source.copy_pending(self.feed))
-        return self._copying
+        return copied
 
     async def _wait(self, seconds: float) -> None:
         try:

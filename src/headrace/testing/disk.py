@@ -47,14 +47,13 @@ class Fault:
 
     def strikes(self, step: Step, path: Path) -> bool:
         """Count this step; True if it shall fail."""
-        if step != self.step or not path.name.endswith(self.suffix):
+        if step != self.step or not path.name.endswith(self.suffix) or self.times == 0:
             return False
         if self.after > 0:
             self.after -= 1
             return False
         if self.times is not None:
             self.times -= 1
-            return self.times >= 0
         return True
 
 

@@ -94,11 +94,15 @@ def test_listener_and_server_killed_in_the_middle_nothing_lost(feed: Feed, tmp_p
                 post(feed, total + 101, total + 200)
                 total += 200
                 have = total - 60 if life % 2 else total
-                wait_until(lambda have=have: whole_lines(out) >= have, what=f"{have} entries")
+                wait_for_lines(out, have)
                 listener.send_signal(signal.SIGKILL)
     rest = listen(feed, tmp_path, "--once")
     seen = ids("\n".join(line for line in (out.read_text() + rest.stdout).splitlines() if line.endswith("}")))
     assert list(dict.fromkeys(seen)) == list(range(1, total + 1))
+
+
+def wait_for_lines(path: Path, count: int) -> None:
+    wait_until(lambda: whole_lines(path) >= count, what=f"{count} entries")
 
 
 def whole_lines(path: Path) -> int:

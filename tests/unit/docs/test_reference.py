@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[3]
 
 def test_error_page_is_current() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "reference"), "--check"], capture_output=True, text=True, check=False
+        [sys.executable, str(ROOT / "scripts" / "reference"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -35,7 +38,10 @@ def test_every_error_says_what_to_do() -> None:
         assert kind.exit_code in (1, 2, 3, 4), kind
 
 
-@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda page: str(page.relative_to(ROOT)))
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_named_tests_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!http|#)([^)#]+)", text):

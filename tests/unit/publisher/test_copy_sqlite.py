@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.publisher.attach.selection import AttachRequest
-from headrace.publisher.sqlite.copy import copy_chunk
+from headrace.publisher.sqlite.copying import copy_chunk
 from headrace.publisher.sqlite.source import SqliteSource
 from tests.unit.publisher.outboxes import (
     FEED,

@@ -71,7 +71,7 @@ FRESH = Owner(
         "recreated",
         "recreated-at-lower-epoch",
         "fenced",
-    ],  # fmt: skip
+    ],
 )
 def test_compare(owner: Owner, place: FeedPlace, expected: Resume | type[HeadraceError]) -> None:
     if isinstance(expected, Resume):

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.publisher.sqlite.source import SqliteSource
-from headrace.publisher.sqlite.types import InvalidText, column_type, fit_of, key_fit_of
+from headrace.publisher.sqlite.values import InvalidText, column_type, fit_of, key_fit_of
 from tests.unit.publisher.outboxes import application, attach, changes_of, claim, data_rows, drain, opened
 
 

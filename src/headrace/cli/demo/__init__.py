@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 
 from headrace.cli.demo.run import FEED, Demo, Plan, Ran
 from headrace.cli.demo.verdict import Count, percentile
+from headrace.errors import Usage
 from headrace.runtime.logs import configure_logs
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ def demo_command(
         Print the result as one JSON document.
     """
     configure_logs(level="error")  # two kills make warnings enough; the children have logs of their own
-    folder = keep if keep is not None else Path(tempfile.mkdtemp(prefix="headrace-demo-"))
-    if keep is not None:
-        keep.mkdir(parents=True)
+    folder = _make_folder(keep)
     started = time.monotonic()
 
     def tell(line: str) -> None:
@@ -65,6 +64,18 @@ def demo_command(
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_folder(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="headrace-demo-"))
+    try:
+        keep.mkdir(parents=True)
+    except OSError as error:
+        raise Usage(
+            f"--keep {keep}: can't be made: {error.strerror}", hint="Name a folder that is not there."
+        ) from None
+    return keep
 
 
 async def _demo(plan: Plan, spark: bool, tell: Callable[[str], None], *, as_json: bool) -> int:

@@ -26,7 +26,7 @@ from headrace.publisher.sqlite.attachment import (
 )
 from headrace.publisher.sqlite.catalogue import Table, kind_of, read_table, read_triggers, table_names
 from headrace.publisher.sqlite.connection import immediate
-from headrace.publisher.sqlite.copy import begin_copy, copy_written_since
+from headrace.publisher.sqlite.copying import begin_copy, copy_written_since
 from headrace.publisher.sqlite.spec import Spec, make_spec
 from headrace.publisher.sqlite.triggers import AttachmentSql
 
@@ -56,7 +56,7 @@ def attach(connection: sqlite3.Connection, request: AttachRequest) -> list[Attac
     """Put triggers on the tables that ``request`` names, and begin the copies of their rows; all of them or none.
 
     Idempotent: a table attached just so is left alone; one whose triggers are gone, or with other options, begins anew (a
-    TRUNCATE entry, its schema, copies). Copies are begun, not made: call :func:`~headrace.publisher.sqlite.copy.copy_chunk`.
+    TRUNCATE entry, its schema, copies). Copies are begun, not made: call ``copying.copy_chunk`` until they are.
     Raises TableNotFound, AttachUnsafe, Usage, FormatTooNew, with nothing written.
     """
     check_feed_id(request.feed)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from headrace.errors import DsnInvalid, PlatformUnsupported, SourceUnavailable
 from headrace.publisher.dsn import Dsn
-from headrace.publisher.sqlite.types import decode_text
+from headrace.publisher.sqlite.values import decode_text
 
 BUSY_TIMEOUT_MS: Final = 5_000
 """How long one statement waits for the application's write lock before the caller backs off and tries again."""

@@ -12,7 +12,7 @@ from headrace.publisher.outbox.sqlite import check_format
 from headrace.publisher.owner import ACCEPTABLE, Alarm, FeedPlace, Owner, Resume, compare
 from headrace.publisher.sqlite.attachment import AttachmentState, read_attachments, write_control
 from headrace.publisher.sqlite.connection import immediate
-from headrace.publisher.sqlite.copy import begin_copy
+from headrace.publisher.sqlite.copying import begin_copy
 
 _ENSURE: Final = "INSERT OR IGNORE INTO headrace_owner (feed) VALUES (?)"
 _SELECT: Final = """

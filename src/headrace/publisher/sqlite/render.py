@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.publisher.sqlite.spec import DATABASE, Spec
 from headrace.publisher.sqlite.triggers import changed_names
-from headrace.publisher.sqlite.types import fit_of, key_fit_of
+from headrace.publisher.sqlite.values import fit_of, key_fit_of
 
 
 class RenderedRow(NamedTuple):

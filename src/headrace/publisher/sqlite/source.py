@@ -12,8 +12,8 @@ from headrace.publisher.dsn import Dsn
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace
 from headrace.publisher.outbox.sqlite import check_format, has_tables
 from headrace.publisher.owner import Alarm, FeedPlace, Resume
-from headrace.publisher.source import AttachedTable, DetachedTable
-from headrace.publisher.sqlite import attach, check, copy, ownership, sweep
+from headrace.publisher.source import AttachedTable, DetachedTable, Source
+from headrace.publisher.sqlite import attach, check, copying, ownership, sweep
 from headrace.publisher.sqlite.attachment import AttachmentState, CopyState, read_attachments
 from headrace.publisher.sqlite.catalogue import schema_cookie
 from headrace.publisher.sqlite.connection import connect, path_of, sqlite_errors
@@ -25,7 +25,7 @@ def open_source(dsn: Dsn) -> SqliteSource:
     return SqliteSource(path_of(dsn))
 
 
-class SqliteSource:
+class SqliteSource(Source):
     """See :class:`~headrace.publisher.source.Source` for what the methods promise."""
 
     def __init__(self, path: Path) -> None:
@@ -52,7 +52,7 @@ class SqliteSource:
             return attach.attach(self._connection, request)
 
     def copy_chunk(self, number: int) -> bool:
-        return copy.copy_chunk(self._connection, number)
+        return copying.copy_chunk(self._connection, number)
 
     def detach(self, tables: Sequence[str], *, discard: bool = False) -> list[DetachedTable]:
         return attach.detach(self._connection, tables, discard=discard)
@@ -111,7 +111,7 @@ class SqliteSource:
         running = [one for one in live if one.feed == feed and one.copy_state is CopyState.RUNNING]
         if not running:
             return False
-        return copy.copy_chunk(self._connection, running[0].number) or len(running) > 1
+        return copying.copy_chunk(self._connection, running[0].number) or len(running) > 1
 
     def sweep(self, feed: str, processed_before_ms: int) -> int:
         with sqlite_errors():

@@ -8,7 +8,7 @@ from headrace.errors import AttachUnsafe, Usage
 from headrace.publisher.attach.schema import Column, TableSchema
 from headrace.publisher.attach.selection import AttachRequest, choose_columns, narrow
 from headrace.publisher.sqlite.catalogue import SourceColumn, Table
-from headrace.publisher.sqlite.types import column_type
+from headrace.publisher.sqlite.values import column_type
 
 DATABASE = "main"
 """SQLite's name of the database that a file holds; the first part of every key."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from headrace.publisher.attach.selection import MASK
 from headrace.publisher.sqlite.connection import quote_name, quote_text
 from headrace.publisher.sqlite.spec import Spec
-from headrace.publisher.sqlite.types import InvalidText
+from headrace.publisher.sqlite.values import InvalidText
 
 MASK_BITS = 62
 """Columns told by one integer of ``changed``: SQLite's integers have 64 bits, with the sign."""

@@ -1,0 +1,122 @@
+"""A feed held in memory, answered as a server answers it: whole stored frames, a bounded number in one answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from headrace.client.http import FramesRange
+from headrace.entries.entry import Change
+from headrace.errors import FeedRecreated
+from headrace.wire import entry as wal_entry
+from headrace.wire.documents import FeedView
+from headrace.wire.frame import Frame, FrameHeader, FrameKind, encode_frame
+
+TS = 1_800_000_000_000 << 18
+
+
+@dataclass
+class StoredFeed:
+    """Appends make frames; ``asked`` notes every range that was asked for."""
+
+    name: str = "f::1"
+    incarnation: str = "first-life"
+    first_id: int = 1
+    frames_max: int = 1_000
+    frames_stored: list[Frame] = field(default_factory=list)
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def next_id(self) -> int:
+        return self.frames_stored[-1].header.last_sequence_id + 1 if self.frames_stored else self.first_id
+
+    def append(self, *changes: Change, global_ts: int | None = None) -> None:
+        """Store an append of these changes."""
+        stamp = global_ts if global_ts is not None else TS + self.next_id
+        body, lengths = wal_entry.stamp(
+            [wal_entry.encode_half(change) for change in changes],
+            global_ts=stamp,
+            region_id=7,
+            first_sequence_id=self.next_id,
+            tenant="t",
+            key_prefix=f"main:t:{self.name}:",
+        )
+        header = FrameHeader(
+            FrameKind.ENTRIES,
+            0x100,
+            self.next_id,
+            stamp,
+            1,
+            bytes(16),
+            7,
+            len(changes),
+            0,
+            len(body),
+            0,
+        )
+        self.frames_stored.append(Frame(encode_frame(header, b"", body, lengths)))
+
+    def add(self, count: int, *, tx: str = "", last: bool = True) -> None:
+        """Store one append of ``count`` entries: of a transaction ``tx`` that ends with it or goes on, or of none."""
+        self.append(
+            *[
+                Change(
+                    value=b"{}",
+                    key=b"%d" % (self.next_id + index),
+                    source_tx=tx.encode(),
+                    tx_last=bool(tx) and last and index == count - 1,
+                )
+                for index in range(count)
+            ]
+        )
+
+    def lsn(self, sequence_id: int) -> str:
+        """The LSN of an entry, empty where there is none."""
+        for frame in self.frames_stored:
+            if frame.header.first_sequence_id <= sequence_id <= frame.header.last_sequence_id:
+                return str(frame.header.lsn(sequence_id - frame.header.first_sequence_id))
+        return ""
+
+    def reborn(self) -> StoredFeed:
+        """The same entries in another incarnation."""
+        return replace(self, incarnation="second-life")
+
+    def feed(self, name: str) -> FeedView:
+        assert name == self.name
+        head = self.next_id - 1
+        oldest = self.frames_stored[0].header.first_sequence_id if self.frames_stored else self.next_id
+        return FeedView(
+            change_feed_id=name,
+            region_id=7,
+            tenant_id="t",
+            incarnation=self.incarnation,
+            owner="agent",
+            epoch=1,
+            oldest_sequence_id=oldest,
+            head_sequence_id=head,
+            next_sequence_id=self.next_id,
+            newest_lsn=self.lsn(head),
+            quarantined=False,
+            listeners=[],
+        )
+
+    def frames(
+        self, feed: str, first: int, last: int, *, incarnation: str | None = None, lsn: str | None = None
+    ) -> FramesRange:
+        assert feed == self.name
+        self.asked.append((first, last))
+        if incarnation is not None and incarnation != self.incarnation:
+            raise FeedRecreated
+        if lsn is not None and self.lsn(first - 1) not in {lsn, ""}:
+            raise FeedRecreated
+        found = [
+            frame
+            for frame in self.frames_stored
+            if frame.header.first_sequence_id <= last and frame.header.last_sequence_id >= first
+        ][: self.frames_max]
+        data = b"".join(
+            encode_frame(
+                frame.header, frame.area.tobytes(), frame.body.tobytes(), frame.lengths_bytes.tobytes()
+            )
+            for frame in found
+        )
+        return FramesRange(data, self.incarnation, self.next_id - 1, self.first_id)
