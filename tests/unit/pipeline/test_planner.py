@@ -159,7 +159,7 @@ def test_an_old_copy_of_the_same_history_is_refused() -> None:
     shorter.add(3)
     with pytest.raises(FeedRecreated, match="an old copy was put back"):
         Planner(shorter, feed.name).next_end(end)
-    shorter.append(*[change for change in [] or []] or [], global_ts=1) if False else shorter.add(1)
+    shorter.add(1)
     shorter.add(1)  # as long again, but not the same entries
     assert shorter.lsn(5) != feed.lsn(5)
     with pytest.raises(FeedRecreated, match="an old copy was put back"):

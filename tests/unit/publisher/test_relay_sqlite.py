@@ -179,6 +179,8 @@ def test_older_epoch_marks_nothing(app: sqlite3.Connection, source: SqliteSource
         relay_of(source).advance(1, None, 1)
     with pytest.raises(AgentFenced):
         OutboxRelay(source.connection, FEED, "agent-2").advance(2, None, 1)
+    with pytest.raises(SourceUnavailable, match="older"):  # restored under the agent: compared anew
+        relay_of(source).advance(3, None, 1)
     assert relay_of(source).advance(2, None, 1) == 1
 
 

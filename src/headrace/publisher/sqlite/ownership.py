@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.errors import AgentFenced, Usage
+from headrace.errors import AgentFenced, SourceUnavailable, Usage
 from headrace.publisher.outbox.sqlite import check_format
 from headrace.publisher.owner import ACCEPTABLE, Alarm, FeedPlace, Owner, Resume, compare
 from headrace.publisher.sqlite.attachment import AttachmentState, read_attachments, write_control
@@ -121,9 +121,19 @@ def _adopt(connection: sqlite3.Connection, owner: Owner, names: dict[str, Any]) 
             begin_copy(connection, attachment)
 
 
-def checked_owner(connection: sqlite3.Connection, feed: str, agent_id: str, epoch: int) -> Owner:
-    """Return the owner row if it is this agent's at this epoch; AgentFenced otherwise. Every marking transaction asks."""
-    owner = _owner(connection, feed)
+def checked_owner(
+    connection: sqlite3.Connection, feed: str, agent_id: str, epoch: int, incarnation: str | None = None
+) -> Owner:
+    """Return the owner row if it is this agent's at this epoch. Every marking transaction asks.
+
+    Raises AgentFenced if another took over, SourceUnavailable if the row went *back* to an earlier epoch of the same history
+    (the database was restored under us): where the outbox is must then be compared with the feed anew.
+    """
+    owner = read_owner(connection, feed)
+    if owner is None or (owner.epoch < epoch and incarnation in (None, owner.incarnation)):
+        raise SourceUnavailable(
+            f"the outbox of {feed} is an older one than a moment ago", hint="It is compared anew."
+        )
     if owner.agent_id != agent_id or owner.epoch != epoch:
         raise AgentFenced(
             f"rows of {feed} are marked by {owner.agent_id} at epoch {owner.epoch}, "
@@ -165,9 +175,7 @@ def accept(connection: sqlite3.Connection, feed: str, reason: str) -> Alarm:
 def _owner(connection: sqlite3.Connection, feed: str) -> Owner:
     owner = read_owner(connection, feed)
     if owner is None:
-        raise AgentFenced(
-            f"the owner row of {feed} is gone", hint="Somebody emptied headrace_owner; start the agent again."
-        )
+        raise SourceUnavailable(f"the owner row of {feed} is gone")
     return owner
 
 

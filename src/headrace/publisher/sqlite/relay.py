@@ -78,10 +78,14 @@ class _StoredRow(NamedTuple):
 class OutboxRelay:
     """The outbox of one feed on one connection. Not for several threads; nothing is held between calls."""
 
-    def __init__(self, connection: sqlite3.Connection, feed: str, agent_id: str) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, feed: str, agent_id: str, incarnation: str | None = None
+    ) -> None:
+        """``incarnation``: the feed's history that this agent joined, if it did."""
         self._connection = connection
         self._feed = feed
         self._agent_id = agent_id
+        self._incarnation = incarnation
         self._renderers: dict[int, tuple[RowRenderer, str]] = {}
         self._looked_at = 0
 
@@ -97,7 +101,7 @@ class OutboxRelay:
         if done is None and not waiting:
             return 0
         with immediate(self._connection):
-            owner = checked_owner(self._connection, self._feed, self._agent_id, epoch)
+            owner = checked_owner(self._connection, self._feed, self._agent_id, epoch, self._incarnation)
             if done is not None:
                 names = {"feed": self._feed, "id": done.id, "next": done.sequence_id + 1}
                 self._connection.execute(_PROCESSED, {**names, "done": owner.done_id, "now": now_ms})

@@ -67,7 +67,9 @@ def make_spec(table: Table, request: AttachRequest, version: int) -> Spec:
         table=table.name,
         version=version,
         columns=tuple(
-            _column(column, table, masked=column.name in choice.masked, nullable_key=nullable)
+            _column(
+                column, masked=column.name in choice.masked, never_null=column.name in key and not nullable
+            )
             for column in table.columns
             if column.name in choice.delivered
         ),
@@ -149,13 +151,10 @@ def _given_key(table: Table, names: tuple[str, ...]) -> tuple[str, ...]:
     return key
 
 
-def _column(column: SourceColumn, table: Table, *, masked: bool, nullable_key: bool) -> Column:
-    in_key = column.name == table.rowid_alias or (
-        column.key_place > 0 and (table.without_rowid or not nullable_key)
-    )
+def _column(column: SourceColumn, *, masked: bool, never_null: bool) -> Column:
     return Column(
         name=column.name,
         type="string" if masked else column_type(column.declared),
         source_type=column.declared,
-        nullable=not (column.not_null or in_key),
+        nullable=not (column.not_null or never_null),
     )

@@ -1,0 +1,63 @@
+"""One Spark session and one server for all tests here; each test has its own feed and folders."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.pipeline import jars
+from headrace.pipeline.java import find_java
+from headrace.pipeline.session import SessionSettings, open_session
+from tests.integration.pipeline.source_tables import SourceTables
+from tests.servers import Feed, ServerProcess, serving
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as commands open it, on two cores; the jars are fetched if they are not there."""
+    jars.fetch(jars.jars_folder(), find_java(), say=lambda line: None)
+    log = tmp_path_factory.mktemp("spark") / "spark.log"
+    session = open_session(
+        SessionSettings(
+            log_file=log,
+            name="tests",
+            master="local[2]",
+            short_lived=True,
+            more={"spark.sql.warehouse.dir": str(log.parent / "warehouse")},
+        )
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A running server; it must not be stopped, and each test keeps to its own feed."""
+    with serving(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def feed(server: ServerProcess) -> Feed:
+    """A feed that nobody else uses, its publisher registered."""
+    made = Feed(server, f"tables::feed-{next(_numbers)}")
+    assert made.register().status_code == 200
+    return made
+
+
+@pytest.fixture
+def source(feed: Feed) -> SourceTables:
+    """Tables whose changes go to the feed."""
+    return SourceTables(feed)
+
+
+@pytest.fixture
+def to(tmp_path: Path) -> str:
+    """An empty folder for tables."""
+    return str(tmp_path / "tables")

@@ -1,0 +1,119 @@
+"""Tables in memory whose every change goes to a feed as an attached table's would; the truth that tables are held to."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+from tests.servers import Feed
+
+Row = dict[str, Any]
+
+
+def column(name: str, kind: str, *, nullable: bool = True, **members: str) -> Row:
+    """A column as a schema entry has it."""
+    return {"name": name, "type": kind, "source-type": kind.upper(), "nullable": nullable, **members}
+
+
+ID = column("id", "int64", nullable=False)
+
+
+class SourceTables:
+    """Keeps rows by table and key; :meth:`commit` posts what was done since the last one as one transaction."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.rows: dict[str, dict[Any, Row]] = {}
+        self.plain: dict[str, Any] = {}
+        self._versions: dict[str, int] = {}
+        self._pending: list[Row] = []
+        self._transactions = itertools.count(1)
+
+    def schema(self, table: str, *columns: Row) -> None:
+        """Announce a table, or a newer version of its columns."""
+        version = self._versions[table] = self._versions.get(table, 0) + 1
+        self.rows.setdefault(table, {})
+        self._pending.append(
+            {
+                "control": "schema",
+                "key": f"\0schema/main/{table}/{version}",
+                "changes": {
+                    "database": "main",
+                    "table": table,
+                    "version": version,
+                    "columns": list(columns),
+                    "key": ["id"],
+                },
+            }
+        )
+
+    def put(self, table: str, row: Row, **members: Any) -> None:
+        """Insert or replace a row."""
+        self.rows[table][row["id"]] = row
+        self._entry(table, row["id"], row, "put", **members)
+
+    def patch(self, table: str, key: Any, changes: Row) -> None:
+        """Change some members of a row (none of them an object: those are merged, see the unit tests)."""
+        current = self.rows[table].setdefault(key, {"id": key})
+        for name, value in changes.items():
+            current[name] = value
+        self._entry(table, key, changes, "patch")
+
+    def delete(self, table: str, key: Any) -> None:
+        """Delete a row."""
+        self._entry(table, key, self.rows[table].pop(key), "delete")
+
+    def truncate(self, table: str) -> None:
+        """Clear a table."""
+        self.rows[table].clear()
+        self._pending.append(
+            {
+                "control": "truncate",
+                "key": f"\0truncate/main/{table}/1",
+                "changes": {},
+                "table": ["main", table],
+            }
+        )
+
+    def object(self, op: str, key: str, changes: Row) -> None:
+        """Change an object that belongs to no table; patches must not go deeper than one level."""
+        if op == "delete":
+            self.plain.pop(key)
+        elif op == "patch":
+            merged = self.plain.get(key, {}) | changes
+            self.plain[key] = {name: value for name, value in merged.items() if value is not None}
+        else:
+            self.plain[key] = changes
+        self._pending.append({"op": op, "key": key, "changes": changes})
+
+    def control(self, name: str) -> None:
+        """A control entry that tables pass over."""
+        self._pending.append(
+            {"control": name, "key": f"\0{name}/main/x/1", "changes": {}, "table": ["main", "x"]}
+        )
+
+    def commit(self, *, last: bool = True, tx: str | None = None) -> int:
+        """Post everything since the last commit as one transaction, or as a part of one; returns its last sequence id."""
+        name = tx or f"tx-{next(self._transactions)}"
+        entries = [
+            {**entry, "change-feed-id": self.feed.name, "tx": name, "tx-index": index}
+            for index, entry in enumerate(self._pending)
+        ]
+        if last:
+            entries[-1]["tx-last"] = True
+        self._pending = []
+        answer = self.feed.post(*entries)
+        assert answer.status_code == 200, answer.text
+        return int(answer.json()["last-sequence-id"])
+
+    def _entry(self, table: str, key: Any, changes: Row, op: str, **members: Any) -> None:
+        self._pending.append(
+            {
+                "op": op,
+                "key": json.dumps(["main", table, key]),
+                "changes": changes,
+                "table": ["main", table],
+                **members,
+            }
+        )

@@ -1,0 +1,268 @@
+"""Delta tables of a feed hold exactly the source's rows, whatever happens on the way."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import random
+import shutil
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from headrace.errors import FeedRecreated, ValueUnfit
+from headrace.pipeline.ledger import PublishedFile, read_published
+from headrace.pipeline.tables import NothingPublished, Summary, iter_rows, read_tables, run_tables
+from tests.integration.pipeline.source_tables import ID, SourceTables, column
+from tests.servers import Feed, serving
+
+Run = Callable[..., Summary]
+
+
+@pytest.fixture
+def run(spark: SparkSession, feed: Feed, to: str) -> Run:
+    """Bring the tables of the feed up to its head."""
+    return lambda **more: run_tables(
+        spark,
+        **({"feed": feed.name, "to": to, "server": feed.server.url, "once": True, "retry_s": 20} | more),
+    )
+
+
+def shown(spark: SparkSession, to: str) -> dict[str, dict[Any, dict[str, Any]]]:
+    """The published rows by table and id; those without a table by key under ''."""
+    found: dict[str, dict[Any, dict[str, Any]]] = {".".join(name[1:]): {} for name in read_tables(spark, to)}
+    for name, row in iter_rows(spark, to):
+        table = found[".".join(name[1:])]
+        key = row["id"] if name else row["key"]
+        assert key not in table, f"{name} has {key} twice"
+        table[key] = row if name else json.loads(row["value"])
+    return found
+
+
+def published(to: str) -> PublishedFile:
+    found = read_published(Path(to))
+    assert found is not None
+    return found
+
+
+def versions(to: str) -> dict[str, int]:
+    return {table.path: table.version for table in published(to).tables}
+
+
+def test_random_changes_in_many_batches_come_to_the_sources_rows(
+    spark: SparkSession, source: SourceTables, to: str, run: Run, scaled: Callable[[int], int]
+) -> None:
+    rng = random.Random(11)
+    source.schema("accounts", ID, column("owner", "string"), column("balance", "float64"))
+    source.schema("notes", ID, column("body", "json"))
+    source.schema("empty", ID)
+    source.control("copy-begin")
+    for number in range(20):
+        row = {"id": number, "owner": f"o{number}", "balance": number / 3}
+        source.put("accounts", row, copy=True)
+    source.control("copy-end")
+    last = source.commit()
+    for _ in range(scaled(12)):
+        for _ in range(rng.randrange(1, 30)):
+            step(rng, source)
+        last = source.commit()
+    summary = run(entries_max=80)
+    assert summary.batches > 2
+    assert summary.entries == last
+    assert shown(spark, to) == {**source.rows, "": source.plain}
+    moment = published(to)
+    assert (moment.feed, moment.sequence_id) == (source.feed.name, last)
+    assert moment.lsn == source.feed.entries(last, last)[0]["lsn"]
+    # Nothing new: no batch, no version, the same moment.
+    assert run().batches == 0
+    assert published(to) == moment
+
+
+def step(rng: random.Random, source: SourceTables) -> None:
+    """One change of some row of some table, or of an object without one."""
+    table = rng.choice(["accounts", "notes", ""])
+    number = rng.randrange(30)
+    body = {"text": rng.choice(["a", "é", None]), "n": rng.randrange(9)}
+    if not table:
+        known = f"k{number}" in source.plain
+        op = rng.choice(["put", "patch", "delete"] if known else ["put", "patch"])
+        source.object(op, f"k{number}", body)
+    elif rng.random() < 0.02:
+        source.truncate(table)
+    elif number in source.rows[table] and rng.random() < 0.3:
+        source.delete(table, number)
+    elif table == "accounts" and number in source.rows[table] and rng.random() < 0.4:
+        source.patch(table, number, {"balance": rng.random()})
+    elif table == "accounts":
+        source.put(table, {"id": number, "owner": rng.choice(["x", None]), "balance": rng.gauss(0, 1e9)})
+    else:
+        source.put(table, {"id": number, "body": rng.choice(["1", '"text"', None])})
+
+
+def test_a_batch_that_runs_again_changes_nothing(
+    spark: SparkSession, source: SourceTables, to: str, run: Run
+) -> None:
+    source.schema("t", ID, column("n", "int64"))
+    for number in range(5):
+        source.put("t", {"id": number, "n": 0})
+    source.commit()
+    source.object("put", "k", {"a": 1})
+    source.commit()
+    run()
+    before = (Path(to) / "_headrace" / "published.json").read_bytes()
+    source.put("t", {"id": 1, "n": 1})
+    source.patch("t", 2, {"n": 2})
+    source.delete("t", 3)
+    source.object("patch", "k", {"a": None, "b": 2})
+    source.commit()
+    run()
+    after, reached = published(to), versions(to)
+    # As if killed after the merges: the batch is not committed, and the moment before is what readers see.
+    commits = Path(to) / "_headrace" / "checkpoint" / "commits"
+    newest = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    newest.unlink()
+    (Path(to) / "_headrace" / "published.json").write_bytes(before)
+    assert shown(spark, to)["t"][1] == {"id": 1, "n": 0}
+    assert run().batches == 1
+    assert versions(to) == reached
+    assert (published(to).sequence_id, published(to).lsn) == (after.sequence_id, after.lsn)
+    assert shown(spark, to) == {**source.rows, "": source.plain}
+    # As if the checkpoint were lost, too: the stream begins after what was published, and merges come to the same.
+    shutil.rmtree(Path(to) / "_headrace" / "checkpoint")
+    (Path(to) / "_headrace" / "published.json").write_bytes(before)
+    source.delete("t", 1)
+    source.object("patch", "k", {"c": 3})
+    last = source.commit()
+    run()
+    assert published(to).sequence_id == last
+    assert shown(spark, to) == {**source.rows, "": source.plain}
+
+
+def test_columns_come_go_and_are_renamed_by_their_place_in_the_feed(
+    spark: SparkSession, source: SourceTables, to: str, run: Run
+) -> None:
+    source.schema("t", ID, column("gone", "string"), column("old", "int64"))
+    source.put("t", {"id": 1, "gone": "x", "old": 1})
+    source.put("t", {"id": 2, "gone": "x", "old": 2})
+    source.commit()
+    run()
+    source.put("t", {"id": 3, "gone": "x", "old": 3})
+    source.schema("t", ID, column("new", "int64", **{"renamed-from": "old"}), column("odd, name", "json"))
+    source.rows["t"] = {
+        key: {"id": key, "new": row["old"], "odd, name": None} for key, row in source.rows["t"].items()
+    }
+    source.put("t", {"id": 2, "new": 22, "odd, name": [1]})
+    source.rows["t"][2]["odd, name"] = "[1]"
+    source.commit()
+    run()
+    assert shown(spark, to) == {"t": source.rows["t"]}
+    # A table's schema alone, without rows, is followed as well.
+    source.schema("t", ID, column("new", "int64"))
+    source.rows["t"] = {key: {"id": key, "new": row["new"]} for key, row in source.rows["t"].items()}
+    source.commit()
+    run()
+    assert shown(spark, to) == {"t": source.rows["t"]}
+
+
+EXACT = {
+    "int64": (-(1 << 63), -(1 << 63)),
+    "float64": ("-Infinity", -math.inf),
+    "string": ("äöü ☃", "äöü ☃"),
+    "binary": (base64.b64encode(b"\x00\xff").decode(), b"\x00\xff"),
+    "boolean": (True, True),
+    "decimal(38,10)": (
+        "1234567890123456789012345678.0123456789",
+        Decimal("1234567890123456789012345678.0123456789"),
+    ),
+    "date": ("0099-12-31", date(99, 12, 31)),
+    "time": ("23:59:59.5", "23:59:59.500000"),
+    "timestamp": ("1969-12-31T23:59:59.999999Z", datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
+    "timestamp-ntz": ("2024-02-29T12:00:00.000001", datetime.fromisoformat("2024-02-29T12:00:00.000001")),
+    "json": ({"a": [1]}, '{"a": [1]}'),
+}
+
+
+def test_values_are_exact_also_through_a_patch(
+    spark: SparkSession, source: SourceTables, to: str, run: Run
+) -> None:
+    source.schema("t", ID, *[column(f"c {kind}", kind) for kind in EXACT], column("n", "int64"))
+    for number in (1, 2):
+        source.put("t", {"id": number, "n": 0} | {f"c {kind}": value for kind, (value, _) in EXACT.items()})
+    source.put("t", {"id": 3, "n": None} | {f"c {kind}": None for kind in EXACT})
+    source.commit()
+    run()
+    source.patch("t", 2, {"n": 9})
+    source.commit()
+    run()
+    frame = read_tables(spark, to)["main", "t"]
+    utc = frame.selectExpr("*", "unix_micros(`c timestamp`) AS micros")
+    found = {row["id"]: row.asDict() for row in utc.collect()}
+    wanted = {f"c {kind}": value for kind, (_, value) in EXACT.items() if kind != "timestamp"}
+    for number, n in ((1, 0), (2, 9)):
+        row = found[number]
+        row["c json"] = row["c json"].replace(" ", "")
+        assert {name: row[name] for name in wanted} == wanted | {"c json": '{"a":[1]}'}
+        assert (row["n"], row["micros"]) == (n, -1)
+    assert set(found[3].values()) == {3, None}
+
+
+def test_a_value_that_does_not_fit_stops_the_job_and_nothing_is_published(
+    spark: SparkSession, source: SourceTables, to: str, run: Run
+) -> None:
+    source.schema("good", ID)
+    source.schema("t", ID, column("n", "int64"))
+    source.put("t", {"id": 1, "n": 1})
+    source.commit()
+    run()
+    moment = published(to)
+    source.put("good", {"id": 1})
+    source.put("t", {"id": 2, "n": {"text": "no number"}})
+    last = source.commit()
+    for _ in range(2):
+        with pytest.raises(ValueUnfit) as caught:
+            run()
+        assert f"feed {source.feed.name}, sequence id {last}, table main.t, column n: " in caught.value.detail
+        assert published(to) == moment
+    assert shown(spark, to) == {"good": {}, "t": {1: {"id": 1, "n": 1}}}
+
+
+def test_a_transaction_is_shown_whole_or_not_at_all(
+    spark: SparkSession, source: SourceTables, to: str, run: Run
+) -> None:
+    with pytest.raises(NothingPublished):
+        read_tables(spark, to)
+    source.schema("t", ID)
+    source.put("t", {"id": 1})
+    whole = source.commit()
+    source.put("t", {"id": 2})
+    source.commit(tx="long", last=False)
+    run()
+    assert published(to).sequence_id == whole
+    assert shown(spark, to) == {"t": {1: {"id": 1}}}
+    source.put("t", {"id": 3})
+    last = source.commit(tx="long")
+    run()
+    assert published(to).sequence_id == last
+    assert shown(spark, to) == {"t": source.rows["t"]}
+    history = DeltaTable.forPath(spark, str(Path(to) / "main.t")).history().collect()
+    assert [row["operation"] for row in history] == ["MERGE", "WRITE"]
+
+
+def test_another_history_of_the_feed_is_refused(
+    spark: SparkSession, source: SourceTables, to: str, run: Run, tmp_path: Path
+) -> None:
+    source.object("put", "k", {"a": 1})
+    source.commit()
+    run()
+    with serving(tmp_path / "another") as server:
+        feed = Feed(server, source.feed.name)
+        assert feed.register().status_code == 200
+        with pytest.raises(FeedRecreated):
+            run(server=server.url)
