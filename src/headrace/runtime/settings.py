@@ -38,7 +38,7 @@ def load_toml(path: Path, kind: type[T]) -> T:
         raise ConfigInvalid(f"{path}: {error}", hint=f"The keys are: {keys}.") from None
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

@@ -18,14 +18,16 @@ from headrace.errors import (
     OffsetMismatch,
     WriterStopped,
 )
+from headrace.log.files.store import FileStore
 from headrace.log.log import Log, LogSettings
-from headrace.log.metadata import METADATA_NAME
+from headrace.log.metadata import METADATA_NAME, Metadata
 from headrace.log.requests import Appended
+from headrace.log.tail import FeedTail
 from headrace.runtime.disk import Disk
 from headrace.testing.clock import ManualClock
 from headrace.testing.disk import Fault, FaultyDisk, Step
 from headrace.wire.frame import HEADER_SIZE
-from tests.bench import AGENT, append, expecting, register
+from tests.bench import AGENT, Bench, append, expecting, register
 from tests.fault.journals import flip, headers, opened
 from tests.waiting import async_wait_until
 
@@ -142,6 +144,35 @@ async def test_no_wake_up_is_lost(tmp_path: Path) -> None:
         assert await asyncio.wait_for(asyncio.gather(*readers), 10) == [400] * 5
 
 
+class _MovingStore(FileStore):
+    """Its end moves right after it was looked at, once: the moment in which a wake-up is easily lost."""
+
+    armed = False
+
+    def tail(self, feed: str) -> FeedTail | None:
+        found = super().tail(feed)
+        if self.armed:
+            self.armed = False
+            Bench(self).append(feed, "just now")
+        return found
+
+
+@pytest.mark.parametrize("others_wait", [False, True])
+async def test_entry_that_comes_between_looking_and_waiting(tmp_path: Path, others_wait: bool) -> None:
+    store = _MovingStore(tmp_path)
+    Bench(store).register(FEED)
+    log = Log(store, Metadata(tmp_path / METADATA_NAME), LogSettings(), ManualClock())
+    await log.start()
+    waiting = []
+    if others_wait:
+        waiting.append(asyncio.create_task(log.wait_past(FEED, 0, 30)))
+        await asyncio.wait(waiting, timeout=0.01)
+    store.armed = True
+    waiting.append(asyncio.create_task(log.wait_past(FEED, 0, 30)))
+    assert all(await asyncio.wait_for(asyncio.gather(*waiting), 10))
+    await log.close()
+
+
 async def test_closing_lets_those_go_who_wait(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     await log.start()
@@ -149,7 +180,7 @@ async def test_closing_lets_those_go_who_wait(tmp_path: Path) -> None:
     waiting = asyncio.create_task(log.wait_past(FEED, 0, 30))
     await asyncio.wait([waiting], timeout=0.01)
     await log.close()
-    assert not await waiting
+    assert not await asyncio.wait_for(waiting, 10)
     with pytest.raises(WriterStopped, match="stopping"):
         await log.append(append(FEED, "a"))
 

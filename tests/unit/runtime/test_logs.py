@@ -1,0 +1,66 @@
+"""Logs go to stderr as JSON lines, never to stdout, however early the logger was made."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from headrace.runtime.logs import configure_logs, get_logger
+
+PROGRAM = """
+from headrace.runtime.logs import configure_logs, get_logger
+import headrace.log.files.store as store
+early = get_logger("early")
+configure_logs(level="LEVEL", as_json=True)
+early.debug("detail"), early.info("first", number=1), get_logger("late").warning("second")
+store.logger.error("third")
+try:
+    1 / 0
+except ZeroDivisionError:
+    early.exception("fourth")
+"""
+
+
+def run(level: str) -> list[dict[str, object]]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("LEVEL", level)], capture_output=True, text=True, check=True
+    )
+    assert not done.stdout
+    return [json.loads(line) for line in done.stderr.splitlines()]
+
+
+def test_lines_are_json_on_stderr() -> None:
+    lines = run("info")
+    assert [(line["event"], line["room"], line["level"]) for line in lines] == [
+        ("first", "early", "info"),
+        ("second", "late", "warning"),
+        ("third", "log", "error"),
+        ("fourth", "early", "error"),
+    ]
+    assert lines[0]["number"] == 1
+    assert str(lines[0]["timestamp"]).endswith("Z")
+    assert "ZeroDivisionError" in str(lines[3]["exception"])
+
+
+def test_level_is_kept() -> None:
+    assert [line["event"] for line in run("error")] == ["third", "fourth"]
+    assert run("debug")[0]["event"] == "detail"
+
+
+def test_stderr_may_be_replaced_later() -> None:
+    """Nothing holds on to the stderr of the moment of configuring (a captured one that was closed meanwhile)."""
+    program = (
+        "import io, sys\n"
+        "from headrace.runtime.logs import configure_logs, get_logger\n"
+        "kept, sys.stderr = sys.stderr, io.StringIO()\n"
+        "configure_logs(as_json=True); logger = get_logger('x'); logger.info('one'); sys.stderr.close()\n"
+        "sys.stderr = kept; logger.info('two')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stderr)["event"] == "two"
+
+
+def test_names_are_importable() -> None:
+    assert callable(configure_logs)
+    assert get_logger("x") is not None
