@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import re
 import shlex
+import signal
 import sys
+from collections.abc import Coroutine
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-import msgspec
 from cyclopts import App, Parameter
 
 from headrace.client.credential import read_token
 from headrace.entries.feed import check_agent_id, check_feed_id
-from headrace.errors import HeadraceError, Usage
+from headrace.errors import (
+    BeyondHead,
+    FeedNotFound,
+    FeedRecreated,
+    HeadraceError,
+    SequenceNotAvailable,
+    Stopped,
+    Usage,
+)
 from headrace.listener import Batch, Change, Listener, ListenerSettings, SqliteBookmarks
+from headrace.listener.lines import LineOutput
 from headrace.listener.machine import Start
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.shutdown import stop_event
@@ -26,6 +39,11 @@ EXEC_ATTEMPTS_MAX: Final = 5
 """A command that fails so often on one entry stops the listener; the bookmark stays before that entry."""
 ONCE_FAILURES_MAX: Final = 6
 """With --once a server that does not answer is given up after so many tries, about ten seconds."""
+GRACE_S: Final = 10.0
+"""How long a stop waits for a command or a reader that has not taken its entries yet."""
+
+LINE_BEGIN: Final = b'{"sequence-id":'
+"""How each line of output begins: tells a torn one from what is not ours."""
 
 
 class CommandFailed(HeadraceError):
@@ -82,19 +100,37 @@ def listen_command(
     check_feed_id(feed)
     check_agent_id(listener_id, "listener-id")
     start = parse_start(from_)
-    path = bookmark if bookmark is not None else Path(f"{feed.replace(':', '_')}.{listener_id}.bookmark")
-    bookmarks = SqliteBookmarks(path)
+    command = parse_command(exec_) if exec_ is not None else None
+    path = (
+        bookmark
+        if bookmark is not None
+        else Path(re.sub(r"[^\w.@+-]", "_", f"{feed}.{listener_id}.bookmark"))
+    )
     settings = ListenerSettings(drain=once, hold=hold, failures_max=ONCE_FAILURES_MAX if once else None)
+    token = read_token(token_file)
+    new = not path.exists()
+    with closing(SqliteBookmarks(path)) as bookmarks:
+        listener = Listener(server, feed, listener_id, bookmarks, start=start, token=token, settings=settings)
+        try:
+            _listen(listener, path, command)
+        except FeedNotFound:
+            if new:  # a mistyped name leaves nothing behind
+                bookmarks.close()
+                path.unlink()
+            raise
+
+
+def _listen(listener: Listener, path: Path, command: list[str] | None) -> None:
+    """Follow with the bookmarks of ``path``, and say in an error what to do with that file."""
+    saved = listener.bookmark()
+    if saved is not None:
+        print(f"going on after sequence id {saved.sequence_id}, as {path} says", file=sys.stderr)
     try:
-        listener = Listener(
-            server, feed, listener_id, bookmarks, start=start, token=read_token(token_file), settings=settings
-        )
-        saved = listener.bookmark()
-        if saved is not None:
-            print(f"going on after sequence id {saved.sequence_id}, as {path} says", file=sys.stderr)
-        asyncio.run(_follow(listener, shlex.split(exec_) if exec_ is not None else None))
-    finally:
-        bookmarks.close()
+        asyncio.run(_follow(listener, command))
+    except (BeyondHead, FeedRecreated, SequenceNotAvailable) as error:
+        if listener.bookmark() is not None:
+            error.advice += f" The place is kept in {path}: move that file away to begin by --from again."
+        raise
 
 
 def parse_start(text: str) -> Start:
@@ -108,9 +144,23 @@ def parse_start(text: str) -> Start:
     raise Usage(f"--from: {text!r} is not a place", hint="Write oldest, head, or a sequence id such as 63.")
 
 
+def parse_command(text: str) -> list[str]:
+    """Return the words of ``--exec``, split as a shell does; Usage if there are none or a quote stays open."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise Usage(f"--exec: {text!r}: {error}") from None
+    if not words:
+        raise Usage("--exec: no command is named")
+    return words
+
+
 async def _follow(listener: Listener, command: list[str] | None) -> None:
     """Follow until the listener ends or a signal comes; a batch that is being handed over is finished first."""
     stop = stop_event()
+    output = LineOutput(sys.stdout.fileno())
+    if command is None and (cut := output.mend(LINE_BEGIN)):
+        print(f"cut {cut} bytes of a torn line; its entry comes again", file=sys.stderr)
     async with listener:
         batches = listener.batches()
         stopped = asyncio.create_task(stop.wait())
@@ -125,19 +175,39 @@ async def _follow(listener: Listener, command: list[str] | None) -> None:
                 batch = coming.result()
                 if batch is None:
                     return
-                await _hand_over(listener, batch, command, stop)
+                if command is None:
+                    work = _print(batch, output)
+                else:
+                    work = _run_commands(listener, batch, command, stop)
+                await _with_grace(work, stopped)
         finally:
             stopped.cancel()
             await batches.aclose()
 
 
-async def _hand_over(
-    listener: Listener, batch: Batch, command: list[str] | None, stop: asyncio.Event
-) -> None:
-    if command is None:
-        await asyncio.to_thread(_print, batch.changes)
-        await batch.done()
-        return
+async def _with_grace(work: Coroutine[Any, Any, None], stopped: asyncio.Task[Any]) -> None:
+    """Await ``work``; once told to stop, only for so long: a command or a reader that hangs must not hold the process."""
+    task = asyncio.ensure_future(work)
+    await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({task}, timeout=GRACE_S)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+    if task.cancelled():
+        raise Stopped(
+            f"told to stop, but the entries at hand were not taken within {GRACE_S:g} s",
+            hint="The bookmark stands before them: they come again at the next start.",
+        )
+    task.result()
+
+
+async def _print(batch: Batch, output: LineOutput) -> None:
+    """Write before the bookmark moves: what is in the pipe is the reader's, what is in a file is on disk."""
+    await output.write(b"".join(change.line() for change in batch.changes))
+    await batch.done()
+
+
+async def _run_commands(listener: Listener, batch: Batch, command: list[str], stop: asyncio.Event) -> None:
     for change in batch.changes:
         await _run_command(command, change)
         await listener.move_to(change.place)
@@ -145,16 +215,8 @@ async def _hand_over(
             return
 
 
-def _print(changes: list[Change]) -> None:
-    """Write and flush before the bookmark moves: what is in the pipe is the reader's."""
-    out = sys.stdout.buffer
-    for change in changes:
-        out.write(msgspec.json.encode(change.entry) + b"\n")
-    out.flush()
-
-
 async def _run_command(command: list[str], change: Change) -> None:
-    line = msgspec.json.encode(change.entry) + b"\n"
+    line = change.line()
     backoff = Backoff(first_s=0.2, delay_s_max=5.0)
     environment = {**os.environ, "HEADRACE_SEQUENCE_ID": str(change.sequence_id)}
     reason = ""
@@ -167,7 +229,15 @@ async def _run_command(command: list[str], change: Change) -> None:
             )
         except OSError as error:
             raise Usage(f"--exec: {command[0]!r} can't be run: {error.strerror}") from None
-        await process.communicate(line)
+        try:
+            await process.communicate(line)
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):  # it may just have ended
+                os.killpg(
+                    process.pid, signal.SIGKILL
+                )  # a session of its own: the command's children go with it
+            await process.wait()
+            raise
         if process.returncode == 0:
             return
         reason = f"exit code {process.returncode}"

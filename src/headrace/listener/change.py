@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from headrace.entries.bookmark import Bookmark
@@ -44,6 +45,17 @@ class Change:
     def place(self) -> Bookmark:
         """The bookmark of a consumer that has done with this change."""
         return Bookmark(self.incarnation, self.entry.sequence_id, Lsn.parse(self.entry.lsn))
+
+    def line(self) -> bytes:
+        r"""Return the entry as the API gives it, as one line of JSON with its ``\n``.
+
+        ``changes`` passes through byte for byte, unless its publisher broke it over lines: then the white space between
+        tokens goes, so that a line stays an entry. The tokens stay as they are, numbers of any length included.
+        """
+        text = msgspec.json.encode(self.entry)
+        if b"\n" in text or b"\r" in text:
+            text = msgspec.json.format(text, indent=-1)
+        return text + b"\n"
 
     def state(self) -> Any:
         """Return ``changes`` as Python values; None where the entry carries bytes that are no JSON."""

@@ -91,7 +91,8 @@ class Listener:
         self._backoff = Backoff()
         self._report: asyncio.Task[None] | None = None
         self._reported_at = float("-inf")
-        self._unreported: Bookmark | None = None
+        self._place: Bookmark | None = None
+        self._told: Bookmark | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -102,36 +103,48 @@ class Listener:
         await self.close()
 
     async def close(self) -> None:
-        """Tell the server of the last place, within a bound, and close the connections. The store is the caller's."""
+        """Tell the server the last place if it will hear, and close the connections. The store is the caller's."""
         try:
-            async with asyncio.timeout(CLOSE_S_MAX):
-                if self._report is not None:
-                    await self._report
-                if self._unreported is not None:
-                    await self._tell_server(self._unreported)
+            if self._report is not None:
+                self._report.cancel()
+                await asyncio.wait({self._report})
+            if self._place is not None and self._place != self._told:
+                async with asyncio.timeout(CLOSE_S_MAX):
+                    await self._tell_server(self._place)
         except TimeoutError:
-            logger.debug("the last position was not reported in time")
-        await self._client.close()
+            logger.debug("the last position was not reported", seconds=CLOSE_S_MAX)
+        finally:
+            await self._client.close()
 
     def bookmark(self) -> Bookmark | None:
         """Return the stored bookmark."""
         return self._bookmarks.load(self.listener_id, self.feed)
 
     async def move_to(self, place: Bookmark) -> None:
-        """Store ``place`` as the bookmark, and tell the server of it at times."""
+        """Store ``place`` as the bookmark; durable when this returns. The server hears of it within about a second."""
         await asyncio.to_thread(self._bookmarks.store, self.listener_id, self.feed, place)
-        self._unreported = place
-        now = asyncio.get_running_loop().time()
-        idle = self._report is None or self._report.done()
-        if idle and now - self._reported_at >= REPORT_EVERY_S:
-            self._reported_at, self._unreported = now, None
-            self._report = asyncio.create_task(self._tell_server(place))
+        self._place = place
+        if self._report is None or self._report.done():
+            self._report = asyncio.create_task(self._tell_newest())
 
-    async def _tell_server(self, place: Bookmark) -> None:
+    async def _tell_newest(self) -> None:
+        """Tell the newest place until it is told: the last one of a burst too, else an idle listener seems to lag."""
+        loop = asyncio.get_running_loop()
+        while self._place is not None and self._place != self._told:
+            await asyncio.sleep(max(0.0, self._reported_at + REPORT_EVERY_S - loop.time()))
+            self._reported_at = loop.time()
+            if not await self._tell_server(self._place):
+                return
+
+    async def _tell_server(self, place: Bookmark) -> bool:
+        """Report ``place``; False if trying again is no use."""
         try:
             await self._client.put_position(self.listener_id, self.feed, place)
         except HeadraceError as error:
             logger.debug("the position was not reported", code=error.code, detail=error.detail)
+            return error.retryable
+        self._told = place
+        return True
 
     async def __aiter__(self) -> AsyncIterator[Change]:
         loop = asyncio.get_running_loop()
@@ -169,14 +182,13 @@ class Listener:
             for action in actions:
                 match action:
                     case machine.Deliver(incarnation, entries):
-                        self._backoff.reset()
                         yield Batch([Change(incarnation, entry) for entry in entries], self)
                     case machine.Finish():
                         return
                     case machine.Stop(error):
                         raise error
                     case machine.Pin(place):
-                        await asyncio.to_thread(self._bookmarks.store, self.listener_id, self.feed, place)
+                        await self.move_to(place)
                     case machine.Register() | machine.Read() | machine.Poll() | machine.Wait():
                         event = await self._perform(action)
                     case _:
@@ -189,6 +201,7 @@ class Listener:
         self, action: machine.Register | machine.Read | machine.Poll | machine.Wait
     ) -> machine.Event:
         if isinstance(action, machine.Wait):
+            self._backoff.failures = action.failures - 1  # the machine counts, and knows what progress is
             delay = self._backoff.next_delay()
             if self._on_wait is not None:
                 self._on_wait(action.error, delay)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace.client.http import FeedClient
-from headrace.errors import AgentFenced, HeadraceError, SourceUnavailable
+from headrace.errors import AgentFenced, HeadraceError
 from headrace.publisher.databases import open_source
 from headrace.publisher.relay import FeedEnded, FeedRelay, FeedServer
 from headrace.publisher.settings import AgentSettings
@@ -142,8 +142,8 @@ class _Agent:
                 backoff.reset()
                 if await self._source.run(lambda source: source.is_replaced()):
                     await self._reopen()
-            except SourceUnavailable as trouble:
-                self._log.warning("the source does not answer", detail=trouble.detail)
+            except HeadraceError as trouble:
+                self._log.warning("the source does not answer", code=trouble.code, detail=trouble.detail)
                 await wait_for_stop(self._ending, backoff.next_delay())
                 if not self._source.is_open:
                     await self._reopen()
@@ -164,8 +164,8 @@ class _Agent:
             for feed in self._settings.feeds:
                 try:
                     await self._sweep_feed(feed, self._clock.wall_ms() - retention_ms)
-                except SourceUnavailable as trouble:
-                    self._log.warning("sweeping again later", detail=trouble.detail)
+                except HeadraceError as trouble:
+                    self._log.warning("sweeping again later", code=trouble.code, detail=trouble.detail)
             await wait_for_stop(self._ending, SWEEP_EVERY_S)
 
     async def _sweep_feed(self, feed: str, before_ms: int) -> None:

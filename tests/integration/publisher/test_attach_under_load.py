@@ -15,7 +15,7 @@ from headrace.publisher.sqlite.source import SqliteSource
 from tests.scale import scaled
 from tests.unit.publisher.outboxes import FEED, application, check_order, claim, drain, fold, opened
 
-ROWS = 3_000
+ROWS = 8_000
 
 
 class Writer(threading.Thread):
@@ -33,7 +33,7 @@ class Writer(threading.Thread):
         try:
             with application(self.path) as app:
                 app.execute("PRAGMA busy_timeout = 30000").close()
-                while not self.ending.is_set():
+                while not self.ending.wait(0.001):
                     self.transact(app)
                     self.commits += 1
         except sqlite3.Error as error:
@@ -79,7 +79,7 @@ def relay_under_load(source: SqliteSource, path: Path) -> list[MarkedRow]:
     (attached,) = source.attach(AttachRequest(feed=FEED, tables=("item",)))
     claim(source)
     posted: list[MarkedRow] = []
-    while copy_chunk(source.connection, attached.number, rows_max=100):
+    while copy_chunk(source.connection, attached.number, rows_max=50):
         posted += drain(source)
     for column in range(scaled(1)):
         with application(path) as app:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 
+import msgspec
 import pytest
 
 from headrace import errors
@@ -27,13 +29,7 @@ def problem(kind: type[HeadraceError], **members: object) -> bytes:
         hint="the hint",
         retryable=kind.retryable,
     )
-    return json.dumps(json.loads(errors_json(fixed)) | members).encode()
-
-
-def errors_json(document: doc.Problem) -> bytes:
-    import msgspec  # noqa: PLC0415  # read beside its only use
-
-    return msgspec.json.encode(document)
+    return json.dumps(json.loads(msgspec.json.encode(fixed)) | members).encode()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
@@ -156,16 +152,24 @@ async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     """Never silent long enough for a read time-out, and never done."""
     await read_request(reader)
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-    stopped = asyncio.Event()
+    pause = asyncio.Event()
     while not writer.is_closing():
         writer.write(b" ")
         await writer.drain()
-        await asyncio.wait([asyncio.ensure_future(stopped.wait())], timeout=0.02)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(pause.wait(), 0.02)
 
 
 async def test_silent_server_costs_a_bounded_time() -> None:
     async with listening(silence) as url, FeedClient(url, timeout_s=0.1) as client:
         with pytest.raises(ServerUnreachable):
+            await asyncio.wait_for(client.feeds(), 10)
+
+
+async def test_trickling_server_costs_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.client.http.CONNECT_TIMEOUT_S", 0.2)
+    async with listening(trickle) as url, FeedClient(url, timeout_s=0.2) as client:
+        with pytest.raises(ServerUnreachable, match="no whole answer"):
             await asyncio.wait_for(client.feeds(), 10)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ from headrace.publisher.sqlite.values import decode_text
 
 BUSY_TIMEOUT_MS: Final = 5_000
 """How long one statement waits for the application's write lock before the caller backs off and tries again."""
+
+LOCK_POLL_S: Final = 0.001
+"""How often the write lock is asked for while another connection has it."""
 
 SQLITE_OLDEST: Final = (3, 37, 0)
 """The oldest library that tells STRICT and WITHOUT ROWID tables apart (``PRAGMA table_list``)."""
@@ -68,13 +72,35 @@ def immediate(connection: sqlite3.Connection) -> Iterator[None]:
     Raises SourceUnavailable if the lock is not to be had within the connection's time-out.
     """
     with sqlite_errors():
-        connection.execute("BEGIN IMMEDIATE")
+        _take_write_lock(connection)
         try:
             yield
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:  # the body raised, or COMMIT found readers in the way
                 connection.execute("ROLLBACK")
+
+
+def _take_write_lock(connection: sqlite3.Connection) -> None:
+    """BEGIN IMMEDIATE, asked for every millisecond.
+
+    SQLite's own wait polls ten times a second before long, and so hardly ever meets the gaps that a busy application leaves.
+    """
+    timeout_ms = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+    deadline = time.monotonic() + timeout_ms / 1000
+    connection.execute("PRAGMA busy_timeout = 0").close()
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(LOCK_POLL_S)
+            else:
+                return
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {timeout_ms}").close()
 
 
 @contextmanager

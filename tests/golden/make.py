@@ -1,0 +1,153 @@
+"""Makes one of each stored format, for ``tests/golden/formats``: what a release wrote must stay readable for ever.
+
+``scripts/golden`` calls it. A room that stores something adds a function to ``MAKERS`` and a test that opens what it made.
+What is there is never made again: a format that changes gets a new generation beside the old one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headrace.entries.entry import Change, Op
+from headrace.errors import DuplicateEntry
+from headrace.log.files.store import FileStore
+from headrace.log.history import frames_of_range
+from headrace.log.metadata import METADATA_NAME, Metadata
+from headrace.log.requests import Append
+from headrace.wire.entry import decode_entry, digest, encode_half
+from headrace.wire.frame import Area, decode_area
+from tests.bench import Bench, append
+
+FORMATS = Path(__file__).parent / "formats"
+GENERATION = 1
+SEGMENT_BYTES = 4096
+
+CHANGES = [
+    Change(
+        b'{"uuid":"v1", "state":"running"}', key=b"v1", source_tx=b"tx-7", source_time_ms=1_759_999_999_000
+    ),
+    Change(b'{"state":"stopped"}', key=b"v1", op=Op.PATCH, source_tx=b"tx-7", tx_index=1, tx_last=True),
+    Change(
+        b'{"uuid":"v1","state":"stopped"}', key=b"v1", op=Op.DELETE, before=b'{"n":1}', changed=("state", "n")
+    ),
+    Change(b'{"no":"key"}'),
+    Change(b"[1, 2]", key=b'["main","account",7]', table=("main", "account"), copy=True),
+    Change(b'{"columns":[]}', key=b"\x00schema/main/account/1", control="schema"),
+]
+
+
+def make_data_folder(folder: Path) -> None:
+    """A server's data folder: two sealed segments or more, an open one, the mark, the metadata database."""
+    store = FileStore(folder, segment_bytes=SEGMENT_BYTES)
+    bench = Bench(store)
+    bench.register("vmapi::vm", instance="i-1")
+    halves = [encode_half(change) for change in CHANGES]
+    area = {
+        Area.SOURCE_POSITION: b"\x00gtid:7",
+        Area.TRACEPARENT: b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01",
+    }
+    first = Append(
+        "vmapi::vm",
+        "agent-1",
+        halves,
+        digest(halves),
+        sequence_ids=[63, *[-1] * 5],
+        transaction_ends=(1,),
+        area=area,
+    )
+    bench.send(first)
+    bench.register(
+        "acme.orders", "agent-2", tenant="acme", new_incarnation="1d0b1f8e-0000-4000-8000-000000000002"
+    )
+    for number in range(24):
+        bench.clock.ms += 10
+        feed, producer = (("vmapi::vm", "agent-1"), ("acme.orders", "agent-2"))[number % 2]
+        bench.append(feed, f'{{"n":{number}}}', "x" * 200, producer=producer, source=str(number).encode())
+    bench.register("acme.orders", "agent-3", takeover=True)
+    bench.append("acme.orders", '{"after":"takeover"}', producer="agent-3", source=b"p")
+    refused = bench.ask(append("acme.orders", "{}", producer="agent-3", sequence_ids=(1,)))[0]
+    assert isinstance(refused, DuplicateEntry)
+    bench.append("vmapi::vm", '{"the":"last"}', source=b"newest")
+    store.close()
+    (folder / "lock").unlink()
+    metadata = Metadata(folder / METADATA_NAME)
+    metadata.register_listener("listener-1", "vmapi::vm", hold=True, now_ms=bench.clock.ms)
+    metadata.put_position("listener-1", "vmapi::vm", "inc", 64, "1.2.64", bench.clock.ms)
+    metadata.raise_alarm(
+        DuplicateEntry.code, "agent-3 was quarantined", bench.clock.ms, feed="acme.orders", agent_id="agent-3"
+    )
+    metadata.close()
+    described = describe_data_folder(folder)
+    folder.with_suffix(".json").write_text(
+        json.dumps(described, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+    )
+    (folder / "lock").unlink()
+
+
+def describe_data_folder(folder: Path) -> dict[str, Any]:
+    """Everything that a data folder holds, as plain values."""
+    store = FileStore(folder, segment_bytes=SEGMENT_BYTES)
+    metadata = Metadata(folder / METADATA_NAME)
+    described = {
+        "end": store.end(),
+        "global-ts": store.begin([]).global_ts,
+        "tails": msgspec.to_builtins(store.tails()),
+        "entries": {tail.name: _entries(store, tail.name) for tail in store.tails()},
+        "listeners": [list(row) for row in metadata.listeners("vmapi::vm")],
+        "alarms": [list(row) for row in metadata.alarms()],
+    }
+    store.close()
+    metadata.close()
+    return described
+
+
+def _entries(store: FileStore, feed: str) -> list[dict[str, Any]]:
+    tail = store.tail(feed)
+    assert tail is not None
+    found: list[dict[str, Any]] = []
+    for frame in frames_of_range(store, tail, tail.oldest, tail.head, entries_max=10_000, bytes_max=1 << 30):
+        area = {str(tag): data.decode("latin-1") for tag, data in decode_area(frame.area).items()}
+        for sequence_id, stored in enumerate(frame.entries(), frame.header.first_sequence_id):
+            entry = decode_entry(stored, sequence_id)
+            fields = {name: _plain(getattr(entry.change, name)) for name in Change.__slots__}
+            place = {"sequence-id": sequence_id, "lsn": str(entry.lsn), "append-end": entry.append_end}
+            names = {"tenant": entry.tenant_id, "key-prefix": entry.key_prefix}
+            found.append(
+                place | names | {name: value for name, value in fields.items() if value} | {"area": area}
+            )
+    return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return list(value) if isinstance(value, tuple) else value
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {
+    "data": make_data_folder,
+}
+"""Name below ``formats/N/`` -> what makes it there."""
+
+
+def main() -> int:
+    """Make what is not there yet; returns the exit code."""
+    for name, make in MAKERS.items():
+        target = FORMATS / str(GENERATION) / name
+        if target.exists():
+            sys.stdout.write(f"golden: {target} is there, and stays as it is\n")
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        make(target)
+        sys.stdout.write(f"golden: made {target}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
