@@ -269,5 +269,5 @@ class LogMachine(RuleBasedStateMachine):
             assert [number for lsn, number in walked if lsn.region_id == tail.region_id] == list(kept)
 
 
-LogMachine.TestCase.settings = settings(max_examples=scaled(30), stateful_step_count=40, deadline=None)
+LogMachine.TestCase.settings = settings(max_examples=scaled(80), stateful_step_count=40, deadline=None)
 TestLog = LogMachine.TestCase

@@ -282,7 +282,8 @@ class FeedClient:
 def problem_of(status: int, content: bytes) -> errors.HeadraceError:
     """Return the error that a problem document (RFC 9457) stands for; a 5xx without one is ``unavailable``.
 
-    A code that this version does not know is :class:`~headrace.errors.HeadraceError`, or ``unavailable`` if it is a 503.
+    A 5xx whose code says nothing more (``failed``, or one that this version does not know) is ``unavailable`` too: what
+    became of a write is then not known, and whoever asked may ask again.
     """
     try:
         problem = msgspec.json.decode(content, type=dict[str, Any])
@@ -293,7 +294,7 @@ def problem_of(status: int, content: bytes) -> errors.HeadraceError:
             f"the server answered {status}: {content[:200].decode(errors='replace')}",
             hint="Is this address a Headrace server?",
         )
-    if kind is errors.HeadraceError and status == 503:
+    if kind is errors.HeadraceError and status >= 500:
         kind = errors.Unavailable
     error = kind(str(problem.get("detail", "")), hint=str(problem.get("hint", kind.hint)))
     known = {"type", "title", "status", "detail", "code", "hint"}

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headrace.errors import JournalCorrupt
+from headrace.errors import JournalCorrupt, StoreUnavailable
 from headrace.wire.versions import METADATA, check_readable
 
 METADATA_NAME: Final = "metadata.sqlite3"
@@ -86,8 +86,9 @@ class Metadata:
             raise
 
     def _open(self, path: Path) -> None:
-        if self._rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'format'"):
-            for (readable_from,) in self._rows("SELECT readable_from FROM format"):
+        made = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'format'"
+        if self._database.execute(made).fetchone():
+            for (readable_from,) in self._database.execute("SELECT readable_from FROM format").fetchall():
                 check_readable(str(path), readable_from, METADATA)
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
@@ -101,6 +102,15 @@ class Metadata:
         """Close the database."""
         with self._guard:
             self._database.close()
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        """The database for one caller at a time; what it can't do (a full disk) is StoreUnavailable."""
+        with self._guard:
+            try:
+                yield self._database
+            except sqlite3.Error as error:
+                raise StoreUnavailable(f"the metadata database can't be used: {error}") from error
 
     def register_listener(self, listener_id: str, feed: str, hold: bool, now_ms: int) -> None:
         """Register a listener with a feed; its bookmark, if it has one, stays."""
@@ -136,17 +146,17 @@ class Metadata:
 
     def seen(self, listeners: Iterable[tuple[str, str]], now_ms: int) -> None:
         """Note that these (listener id, feed) pairs have asked for entries; one transaction for all."""
-        with self._guard, self._database:
-            self._database.execute("BEGIN")
-            self._database.executemany(
+        with self._use() as database, database:
+            database.execute("BEGIN")
+            database.executemany(
                 "UPDATE listener SET seen_at_ms = ? WHERE listener_id = ? AND feed = ?",
                 [(now_ms, listener_id, feed) for listener_id, feed in listeners],
             )
 
     def raise_alarm(self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = "") -> int:
         """Raise an alarm and return its id; one that stands for the same (code, feed, agent) is brought up to date."""
-        with self._guard:
-            row = self._database.execute(
+        with self._use() as database:
+            row = database.execute(
                 "INSERT INTO alarm (code, feed, agent_id, detail, raised_at_ms) VALUES (?, ?, ?, ?, ?)"
                 " ON CONFLICT (code, feed, agent_id) WHERE cleared_at_ms IS NULL"
                 " DO UPDATE SET detail = excluded.detail RETURNING alarm_id",
@@ -171,9 +181,9 @@ class Metadata:
         return [AlarmRow(*row) for row in rows]
 
     def _write(self, statement: str, values: Iterable[Any]) -> None:
-        with self._guard:
-            self._database.execute(statement, tuple(values))
+        with self._use() as database:
+            database.execute(statement, tuple(values))
 
     def _rows(self, statement: str, values: Iterable[Any] = ()) -> list[Any]:
-        with self._guard:
-            return self._database.execute(statement, tuple(values)).fetchall()
+        with self._use() as database:
+            return database.execute(statement, tuple(values)).fetchall()

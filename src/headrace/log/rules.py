@@ -189,13 +189,13 @@ class _Judge:
 
     def _admit(self, ask: Append, tail: FeedTail) -> None:
         """Incarnation -> fenced? -> quarantined?"""
-        if ask.producer not in tail.agents:
-            raise NotRegistered(f"the publisher {ask.producer} has not registered with the feed {tail.name}")
         if ask.incarnation is not None and ask.incarnation != tail.incarnation:
             raise FeedRecreated(
                 f"the feed {tail.name} has the incarnation {tail.incarnation}, not {ask.incarnation}",
                 incarnation=tail.incarnation,
             )
+        if ask.producer not in tail.agents:
+            raise NotRegistered(f"the publisher {ask.producer} has not registered with the feed {tail.name}")
         epoch = tail.agents[ask.producer] if ask.epoch is None else ask.epoch
         if epoch > tail.epoch:
             raise NotRegistered(

@@ -9,14 +9,14 @@ import asyncio
 import dataclasses
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, ParamSpec
 
 from msgspec import UNSET
 
 from headrace import __version__
 from headrace.entries.feed import check_agent_id, check_feed_id, check_tenant
 from headrace.entries.lsn import Lsn
-from headrace.errors import DuplicateEntry, InvalidRequest, NotRegistered
+from headrace.errors import DuplicateEntry, InvalidRequest, NotRegistered, StoreUnavailable
 from headrace.log import requests
 from headrace.log.log import Log
 from headrace.log.metadata import ListenerRow
@@ -29,6 +29,8 @@ from headrace.server.workload import run_sized
 from headrace.wire import documents as doc
 
 logger = get_logger("server")
+
+P = ParamSpec("P")
 
 SEEN_EVERY_S: Final = 5.0
 """How often it is written down which listeners have polled: one transaction for all of them, not one a poll."""
@@ -175,7 +177,7 @@ class Service:
         metadata, now_ms = self.log.metadata, self._clock.wall_ms()
         await asyncio.to_thread(metadata.register_listener, listener_id, tail.name, ask.hold, now_ms)
         self._registered.add((listener_id, tail.name))
-        row = metadata.listener(listener_id, tail.name)
+        row = await asyncio.to_thread(metadata.listener, listener_id, tail.name)
         return doc.ListenerRegistered(
             change_feed_id=tail.name,
             incarnation=tail.incarnation,
@@ -192,7 +194,7 @@ class Service:
         Raises as :meth:`read_range` does, and NotRegistered.
         """
         tail = self.log.tail(feed)
-        self._check_listener(listener_id, feed)
+        await self._check_listener(listener_id, feed)
         self._seen.add((listener_id, feed))
         if self._clock.monotonic() - self._seen_noted >= SEEN_EVERY_S:
             await self._note_seen()
@@ -208,7 +210,7 @@ class Service:
         Raises FeedNotFound, NotRegistered, FeedRecreated, BeyondHead.
         """
         tail = self.log.tail(feed)
-        self._check_listener(listener_id, feed)
+        await self._check_listener(listener_id, feed)
         lsn = Lsn.parse(place.lsn) if place.lsn is not None else None
         await check_place(self.log, tail, place.sequence_id, Known(place.incarnation, lsn))
         await asyncio.to_thread(
@@ -267,11 +269,11 @@ class Service:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _check_listener(self, listener_id: str, feed: str) -> None:
+    async def _check_listener(self, listener_id: str, feed: str) -> None:
         """Nothing unregisters a listener, so a poll asks the database only once."""
         if (listener_id, feed) in self._registered:
             return
-        if self.log.metadata.listener(listener_id, feed) is None:
+        if await asyncio.to_thread(self.log.metadata.listener, listener_id, feed) is None:
             raise NotRegistered(f"the listener {listener_id[:80]!r} has not registered with the feed {feed}")
         self._registered.add((listener_id, feed))
 
@@ -279,7 +281,7 @@ class Service:
         seen, self._seen = self._seen, set()
         self._seen_noted = self._clock.monotonic()
         if seen:
-            await asyncio.to_thread(self.log.metadata.seen, seen, self._clock.wall_ms())
+            await _try_to_keep(self.log.metadata.seen, seen, self._clock.wall_ms())
 
     async def _wait_past(self, feed: str, after: int, timeout_s: float) -> None:
         """Wait for an entry after ``after``; the timeout is kept where :meth:`stop_waiting` can end it."""
@@ -297,7 +299,7 @@ class Service:
         detail = f"the publisher {agent_id} posted sequence id {sequence_id} of the feed {feed} again and is quarantined"
         logger.error("publisher quarantined", feed=feed, agent_id=agent_id, sequence_id=sequence_id)
         now_ms = self._clock.wall_ms()
-        await asyncio.to_thread(
+        await _try_to_keep(
             self.log.metadata.raise_alarm, DuplicateEntry.code, detail, now_ms, feed=feed, agent_id=agent_id
         )
 
@@ -323,6 +325,14 @@ def _last_frame(place: ProducerPlace) -> doc.LastFrame:
     return doc.LastFrame(
         first_sequence_id=place.first_sequence_id, count=place.count, source_position=place.source_position
     )
+
+
+async def _try_to_keep(write: Callable[P, object], *given: P.args, **named: P.kwargs) -> None:
+    """Write what is for people only; readers and refusals go on without it, on a full disk too."""
+    try:
+        await asyncio.to_thread(write, *given, **named)
+    except StoreUnavailable as error:
+        logger.error("the metadata database can't be written", detail=error.detail)
 
 
 def _listener_view(row: ListenerRow, tail: FeedTail) -> doc.ListenerView:

@@ -131,6 +131,8 @@ def test_incarnation(court: Court) -> None:
     with pytest.raises(FeedRecreated) as refusal:
         court.append("b", incarnation="another")
     assert refusal.value.members == {"incarnation": INCARNATION}
+    with pytest.raises(FeedRecreated):  # judged before anything else, of a stranger too
+        court.append("b", producer="stranger", incarnation="another")
 
 
 def test_tenant_stays(court: Court) -> None:

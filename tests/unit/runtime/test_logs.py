@@ -64,3 +64,20 @@ def test_stderr_may_be_replaced_later() -> None:
 def test_names_are_importable() -> None:
     assert callable(configure_logs)
     assert get_logger("x") is not None
+
+
+def test_a_terminal_is_not_shown_the_contents_of_variables() -> None:
+    program = """
+from headrace.runtime.logs import configure_logs, get_logger
+configure_logs(as_json=False)
+def fail():
+    body = "the row of a customer " + "x" * 3
+    raise ValueError("no good")
+try:
+    fail()
+except ValueError:
+    get_logger("late").exception("failed")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "no good" in done.stderr
+    assert "customer xxx" not in done.stderr
