@@ -80,6 +80,9 @@ class Planner:
         self._bytes_max = bytes_max
         self._entry_bytes = 0.0
         self._until: int | None = None
+        # No batch can end in the entries after the first place up to the second: they are not looked at again while a
+        # transaction's rest is waited for, because the query asks many times a second.
+        self._endless = (-1, -1)
         self.head: int | None = None
         """The newest entry when the server was asked last."""
 
@@ -103,8 +106,11 @@ class Planner:
         head = view.head_sequence_id if self._until is None else min(self._until, view.head_sequence_id)
         if head <= done:
             return start
-        limit = self._limit(entries_max)
-        found = self._whole_end(done, min(head, done + limit), head, view.incarnation, limit)
+        if self._endless[0] != done:
+            self._endless = (done, done)
+        if head <= self._endless[1]:
+            return start
+        found = self._whole_end(done, head, view.incarnation, self._limit(entries_max))
         return start if found is None else _offset(view, *found, began_after)
 
     def ranges(self, start: Place, end: FeedOffset, partition_entries: int) -> list[Range]:
@@ -167,25 +173,25 @@ class Planner:
             limit = min(limit, int(self._bytes_max / self._entry_bytes))
         return max(1, limit)
 
-    def _whole_end(
-        self, done: int, wanted: int, head: int, incarnation: str, limit: int
-    ) -> tuple[int, str] | None:
+    def _whole_end(self, done: int, head: int, incarnation: str, limit: int) -> tuple[int, str] | None:
         """Return (sequence id, LSN) of the batch's last entry; None if it has to wait for a transaction's rest."""
+        wanted, looked = min(head, done + limit), self._endless[1]
         last = wanted
         for window in (*_WINDOWS, *[_WINDOWS[-1]] * (wanted // _WINDOWS[-1] + 1)):
-            first = max(done + 1, last - window + 1)
+            first = max(looked + 1, last - window + 1)
             if first > last:
                 break
             if found := self._end_within(first, last, incarnation):
                 return found
             last = first - 1
         most = min(head, done + limit * GROW_MAX)
-        for first in range(wanted + 1, most + 1, _WINDOWS[-1]):
+        for first in range(max(wanted, looked) + 1, most + 1, _WINDOWS[-1]):
             for ids, lsns, whole in self._looks(first, min(most, first + _WINDOWS[-1] - 1), incarnation):
                 if whole.any():
                     at = int(np.argmax(whole))
                     return int(ids[at]), lsns[at]
         if most == head:
+            self._endless = (done, head)
             return None
         ids, lsns, _ = next(self._looks(wanted, wanted, incarnation))
         return int(ids[-1]), lsns[-1]

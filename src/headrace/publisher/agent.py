@@ -31,6 +31,9 @@ ASLEEP_POLL_S: Final = 0.05
 AWAKE_FOR_S: Final = 2.0
 """How long after its last change a source counts as busy."""
 
+BACKOFF_S_MAX: Final = 3.0
+"""Longest wait between two tries: a server that comes back is not left waiting for long, and one agent is no load."""
+
 GRACE_S: Final = 5.0
 """How long a stopping agent waits for an answer of the server."""
 
@@ -65,7 +68,13 @@ async def run_agent(
             server = client
         relays = [
             FeedRelay(
-                feed, settings.agent_id, source, server, clock=clock, backoff=Backoff(), takeover=takeover
+                feed,
+                settings.agent_id,
+                source,
+                server,
+                clock=clock,
+                backoff=Backoff(delay_s_max=BACKOFF_S_MAX),
+                takeover=takeover,
             )
             for feed in settings.feeds
         ]
