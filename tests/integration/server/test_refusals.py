@@ -15,6 +15,7 @@ from headrace.server.http.app import HttpFace
 from headrace.server.http.openapi import openapi_document
 from headrace.server.http.routes import ROUTES
 from headrace.server.service import Service
+from headrace.wire import documents as doc
 from tests.integration.server.folders import (
     SMALL_SEGMENTS,
     AheadClock,
@@ -212,12 +213,20 @@ def test_store_that_cannot_persist_is_503_and_loses_nothing(own_server: ServerPr
     assert [entry["changes"] for entry in feed.entries()] == [{"n": 1}, {"n": 2}]
 
 
+class _BrokenService(Service):
+    """A service with a bug in one use case."""
+
+    async def alarms(self) -> doc.AlarmList:
+        raise RuntimeError("the secret of a row")
+
+
 async def test_what_nobody_expected_is_a_500_without_a_traceback(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
-    await log.start()
-    face = HttpFace(Service(log))
-    await log.close()
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(face), base_url="http://test") as client:
-        answer = await client.get("/alarms")
+    try:
+        face = HttpFace(_BrokenService(log))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(face), base_url="http://test") as client:
+            answer = await client.get("/alarms")
+    finally:
+        await log.close()
     assert (answer.status_code, code_of(answer)) == (500, "failed")
-    assert "sqlite" not in answer.text.lower()
+    assert "secret" not in answer.text
