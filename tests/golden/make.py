@@ -6,7 +6,9 @@ What is there is never made again: a format that changes gets a new generation b
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +16,19 @@ from typing import Any
 
 import msgspec
 
+from headrace.entries.bookmark import Bookmark
 from headrace.entries.entry import Change, Op
+from headrace.entries.lsn import Lsn
 from headrace.errors import DuplicateEntry
+from headrace.listener import SqliteBookmarks
 from headrace.log.files.store import FileStore
 from headrace.log.history import frames_of_range
 from headrace.log.metadata import METADATA_NAME, Metadata
 from headrace.log.requests import Append
+from headrace.publisher.attach.selection import AttachRequest
+from headrace.publisher.attaching import attach_tables
+from headrace.publisher.dsn import parse_dsn
+from headrace.publisher.outbox import Outbox
 from headrace.wire.entry import decode_entry, digest, encode_half
 from headrace.wire.frame import Area, decode_area
 from tests.bench import Bench, append
@@ -130,8 +139,33 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
+def make_bookmarks(path: Path) -> None:
+    """A listener's bookmark file."""
+    bookmarks = SqliteBookmarks(path)
+    bookmarks.store(
+        "my-service", "vmapi::vm", Bookmark("inc", 50, Lsn.parse("0687efa7e7b00000.0000000001.0000000050"))
+    )
+    bookmarks.close()
+
+
+def make_outbox(path: Path) -> None:
+    """An application's database: a table attached and copied, rows of it and of ``Outbox.add`` that wait."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as application:
+        application.execute(
+            "CREATE TABLE account (id INTEGER PRIMARY KEY, owner TEXT NOT NULL, photo BLOB, rate REAL)"
+        )
+        application.execute("INSERT INTO account VALUES (1, 'Ada', x'00ff', 0.1)")
+        attach_tables(parse_dsn(f"sqlite:///{path}"), AttachRequest(feed="bank", tables=("account",)))
+        application.execute("BEGIN")
+        application.execute("UPDATE account SET owner = 'Ada L.' WHERE id = 1")
+        Outbox.add(application, "bank", {"uuid": "order-7", "state": "paid"})
+        application.execute("COMMIT")
+
+
 MAKERS: dict[str, Callable[[Path], None]] = {
     "data": make_data_folder,
+    "bookmarks.db": make_bookmarks,
+    "outbox.db": make_outbox,
 }
 """Name below ``formats/N/`` -> what makes it there."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from cyclopts import App, Parameter
@@ -20,6 +20,9 @@ from headrace.errors import SetupMissing
 
 if TYPE_CHECKING:
     from headrace.pipeline.tables import Progress, Summary
+
+SHORT_ENTRIES_MAX: Final = 200_000
+"""Up to so many entries a run with --once ends before settings for throughput would pay."""
 
 app = App(name="pipeline", help="Keep Spark tables of a feed up to date.")
 
@@ -106,14 +109,18 @@ def tables(
     _check_installed()
     from headrace.pipeline.ledger import FOLDER, local_folder
     from headrace.pipeline.session import SessionSettings, open_session
-    from headrace.pipeline.tables import check_feed, run_tables
+    from headrace.pipeline.tables import entries_waiting, run_tables
 
     token = str(token_file) if token_file is not None else ""
-    check_feed(server, feed, token)
+    waiting = entries_waiting(server, feed, to, token)
     log = log_file if log_file is not None else local_folder(to) / FOLDER / "spark.log"
     _tell(f"starting Spark; its own output goes to {log}")
     settings = SessionSettings(
-        log_file=log, name=f"headrace tables of {feed}", master=master, memory=memory, short_lived=once
+        log_file=log,
+        name=f"headrace tables of {feed}",
+        master=master,
+        memory=memory,
+        short_lived=once and waiting <= SHORT_ENTRIES_MAX,
     )
     spark = open_session(settings)
     try:

@@ -20,7 +20,7 @@ from pyspark.util import inheritable_thread_target
 from headrace.entries.entry import Op
 from headrace.pipeline.ledger import Ledger, PublishedFile, PublishedTable, folder_of, newest_version
 from headrace.pipeline.merge import APP_ID, APP_VERSION, TableBatch, apply_batch, create_empty, follow_schema
-from headrace.pipeline.schemas import PlacedSchema, TableName, read_schema, unfit
+from headrace.pipeline.schemas import PlacedSchema, TableName, read_cleared, read_schema, unfit
 
 SCHEMA: Final = "schema"
 TRUNCATE: Final = "truncate"
@@ -134,15 +134,14 @@ class Batches:
         if any(part.controls for part in survey.parts):
             wanted = entries.where(F.col("control").isin(*_FOLLOWED))
             # A table's schema and its clearing are not data: there are as many as there were such commands.
-            for row in wanted.select("sequence_id", "control", "table", "value").collect():
+            for row in wanted.select("sequence_id", "control", "value").collect():
+                value, place = bytes(row["value"]), int(row["sequence_id"])
                 if row["control"] == SCHEMA:
-                    schema = read_schema(
-                        bytes(row["value"]), feed=self._ledger.feed, sequence_id=row["sequence_id"]
-                    )
-                    schemas.append(PlacedSchema(sequence_id=row["sequence_id"], schema=schema))
+                    schema = read_schema(value, feed=self._ledger.feed, sequence_id=place)
+                    schemas.append(PlacedSchema(sequence_id=place, schema=schema))
                 else:
-                    table = tuple(row["table"] or ())
-                    cleared[table] = max(cleared.get(table, 0), row["sequence_id"])
+                    table = read_cleared(value, feed=self._ledger.feed, sequence_id=place)
+                    cleared[table] = max(cleared.get(table, 0), place)
         return cleared, schemas
 
     def _publish(self, survey: Survey) -> None:

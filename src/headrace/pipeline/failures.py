@@ -35,4 +35,4 @@ def error_of(failure: BaseException) -> HeadraceError:
         return _BY_NAME[name](detail.strip())
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if re.search(r"(Error|Exception)\b.*: ", line)]
-    return QueryFailed((causes or lines or [type(failure).__name__])[-1][:500])
+    return QueryFailed((causes or lines or [type(failure).__name__])[-1].lstrip(": ")[:500])

@@ -57,7 +57,13 @@ class PlacedSchema(msgspec.Struct, frozen=True, rename="kebab"):
     schema: TableSchema
 
 
+class _Cleared(msgspec.Struct, frozen=True):
+    database: str
+    table: str
+
+
 _DECODER: Final = msgspec.json.Decoder(TableSchema)
+_CLEARED: Final = msgspec.json.Decoder(_Cleared)
 
 
 def read_schema(value: bytes, *, feed: str, sequence_id: int) -> TableSchema:
@@ -81,6 +87,15 @@ def read_schema(value: bytes, *, feed: str, sequence_id: int) -> TableSchema:
             raise unfit(feed, sequence_id, schema.name, column.name, problem)
         seen[lower] = column.name
     return schema
+
+
+def read_cleared(value: bytes, *, feed: str, sequence_id: int) -> TableName:
+    """Return the table that a truncate entry's value names; ValueUnfit if it names none."""
+    try:
+        found = _CLEARED.decode(value)
+    except msgspec.MsgspecError as error:
+        raise unfit(feed, sequence_id, (), "", f"the truncate entry can't be read: {error}") from None
+    return (found.database, found.table)
 
 
 def unfit(feed: str, sequence_id: int, table: TableName, column: str, problem: str) -> ValueUnfit:

@@ -106,9 +106,14 @@ def run_tables(
         ledger.close()
 
 
-def check_feed(server: str, feed: str, token_file: str = "") -> None:
-    """Ask the server for ``feed`` before Spark is started for it; FeedNotFound, ServerUnreachable after ten seconds."""
-    connection(Endpoint(server, token_file, 10.0)).feed(feed)
+def entries_waiting(server: str, feed: str, to: str, token_file: str = "") -> int:
+    """Return how many entries of ``feed`` the tables in ``to`` have not been published with, before Spark is started.
+
+    Raises ConfigInvalid, FeedNotFound, and ServerUnreachable after ten seconds.
+    """
+    published = read_published(local_folder(to))
+    head = connection(Endpoint(server, token_file, 10.0)).feed(feed).head_sequence_id
+    return max(0, head - (published.sequence_id if published else 0))
 
 
 def _options(endpoint: Endpoint, ledger: Ledger) -> dict[str, str]:

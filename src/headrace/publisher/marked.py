@@ -14,7 +14,7 @@ APPEND_ENTRIES_MAX: Final = 5_000
 """Entries of one append; a transaction with more takes several, ``tx-last`` only in the last."""
 
 APPEND_BYTES_MAX: Final = 8 << 20
-"""Bytes of one append's keys and values: half of what the server takes as a body, the envelope takes of the rest."""
+"""Bytes of one append's entries, reckoned roughly: half of what the server takes as a body."""
 
 ENVELOPE_BYTES: Final = 320
 """What an entry's other members take in JSON, roughly."""
@@ -45,7 +45,8 @@ class MarkedRow:
     @property
     def size(self) -> int:
         """Return about how many bytes this row takes in an append."""
-        return ENVELOPE_BYTES + len(self.key or "") + len(self.changes) + len(self.before or b"")
+        named = len(msgspec.json.encode((self.key, self.changed, self.table)))
+        return ENVELOPE_BYTES + named + len(self.changes) + len(self.before or b"")
 
 
 class RowPlace(NamedTuple):

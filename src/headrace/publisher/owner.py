@@ -59,6 +59,12 @@ class Owner(msgspec.Struct, frozen=True):
     alarm: Alarm | None = None
     accepted: Alarm | None = None
 
+    @property
+    def progress(self) -> tuple[str | int | None, ...]:
+        """What only the owning agent moves. A sweep, a detach, an alarm, an acceptance leave it as it is."""
+        ids = self.marked_id, self.unit_end, self.unit_index, self.done_id, self.history_id
+        return self.agent_id, self.epoch, self.incarnation, self.next_sequence_id, self.processed_next, *ids
+
 
 class Resume(NamedTuple):
     """What to do before going on.

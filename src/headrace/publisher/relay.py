@@ -48,10 +48,19 @@ WAITS: Final = (AttachUnsafe, TableNotFound)
 """Something in the source keeps the feed from going on until a person mends it there; it then goes on by itself."""
 
 UNCLEAR: Final = (Unavailable, OffsetMismatch, NotRegistered, FeedNotFound, FeedRecreated)
-"""Answers to a post after which the server is asked anew where the feed is; what they mean shows there."""
+"""Answers of the server after which it is asked anew, as a new instance, where the feed is; what they mean shows there."""
 
 MISPLACED: Final = (FeedRecreated, OutboxBehindFeed, FeedBehindOutbox)
 """Outbox and feed no longer fit together: the feed stops until an operator accepts it as it is."""
+
+
+def ends_feed(error: HeadraceError) -> bool:
+    """Return whether ``error`` is one that no repetition can mend: the feed then stops with an alarm, until a person acts.
+
+    The one place that decides it. FeedRecreated comes from two sides: as an answer of the server it is unclear; from the
+    comparison with the outbox it is the end, and is raised as :class:`FeedEnded` there.
+    """
+    return not isinstance(error, (SourceUnavailable, AgentFenced, *UNCLEAR, *WAITS))
 
 
 class FeedEnded(Exception):
@@ -126,27 +135,23 @@ class FeedRelay:
             try:
                 joined = await self._join()
                 await self._relay(joined, ending)
-            except (SourceUnavailable, *UNCLEAR) as trouble:
-                await self._wait_after(trouble, ending)
-            except WAITS as trouble:
-                await self._raise_alarm(trouble)
-                await self._wait_after(trouble, ending)
             except AgentFenced:
                 raise
-            except HeadraceError as error:
-                raise await self._ended(error) from None
+            except Fenced as refusal:
+                raise AgentFenced(refusal.detail) from None
+            except HeadraceError as trouble:
+                if ends_feed(trouble):
+                    raise await self._ended(trouble) from None
+                if isinstance(trouble, WAITS):
+                    await self._raise_alarm(trouble)
+                await self._wait_after(trouble, ending)
 
     async def _join(self) -> Joined:
         """Register as a new instance, then settle the outbox against where the feed is."""
         generation = self._source.generation
-        try:
-            registered = await self._server.register_publisher(
-                self._agent_id, self.feed, instance=str(uuid.uuid4()), takeover=self._takeover
-            )
-        except Unavailable:
-            raise
-        except HeadraceError as refusal:
-            raise await self._ended(refusal) from None
+        registered = await self._server.register_publisher(
+            self._agent_id, self.feed, instance=str(uuid.uuid4()), takeover=self._takeover
+        )
         self._takeover = False
         place = FeedPlace(registered.incarnation, registered.next_sequence_id, registered.epoch)
         now_ms = self._clock.wall_ms()
@@ -178,20 +183,13 @@ class FeedRelay:
     async def _post(self, batch: list[MarkedRow], joined: Joined) -> RowPlace:
         """Append ``batch``; returns only when it is durable in the feed, once and in its place."""
         entries = [to_entry(row, self._agent_id, self.feed) for row in batch]
-        try:
-            await self._server.append(
-                self.feed,
-                entries,
-                epoch=joined.place.epoch,
-                incarnation=joined.place.incarnation,
-                marked_at_ms=self._marked_at_ms,
-            )
-        except UNCLEAR:
-            raise
-        except Fenced as refusal:
-            raise AgentFenced(refusal.detail) from None
-        except HeadraceError as refusal:
-            raise await self._ended(refusal) from None
+        await self._server.append(
+            self.feed,
+            entries,
+            epoch=joined.place.epoch,
+            incarnation=joined.place.incarnation,
+            marked_at_ms=self._marked_at_ms,
+        )
         self._backoff.reset()
         if self._alarm is not None:
             self._alarm = None
@@ -204,7 +202,8 @@ class FeedRelay:
         def advance(source: Source) -> int:
             return source.advance(self.feed, self._agent_id, epoch, done, now_ms, rows_max=rows_max)
 
-        if await self._source.run(advance):
+        # A source opened anew meanwhile may be another database, where ``done`` names other rows.
+        if await self._source.run(advance, generation=joined.generation):
             self._marked_at_ms = now_ms
 
     async def _batch(self) -> list[MarkedRow]:

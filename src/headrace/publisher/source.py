@@ -85,11 +85,15 @@ class Source(Protocol):
         """Mark rows up to ``done`` as processed, and the next up to ``rows_max`` rows as ours; returns how many are new.
 
         One transaction, in whole units where they fit. AgentFenced if another agent, or this one at another epoch, owns the
-        feed. AttachUnsafe if rows wait that can't be delivered; what was done is processed all the same.
+        feed. SourceUnavailable, with nothing changed, if the outbox is not where this agent's :meth:`claim` and ``advance``
+        left it: then claim anew. AttachUnsafe if rows wait that can't be delivered; what was done is processed all the same.
         """
 
     def batch(self, feed: str, agent_id: str) -> list[MarkedRow]:
-        """Return the next marked, unprocessed rows for one append, in order; empty if there are none."""
+        """Return the next marked, unprocessed rows for one append, in order; empty if there are none.
+
+        Raises AgentFenced and SourceUnavailable as :meth:`advance` does.
+        """
 
     def mend(self, feed: str) -> list[Finding]:
         """Check the feed's attached tables, rebuild what can be rebuilt; returns what is left for a person."""

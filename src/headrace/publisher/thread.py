@@ -38,18 +38,20 @@ class SourceThread:
         await self._submit(self._close)
         await self._submit(self._open)
 
-    async def run(self, call: Callable[[Source], T]) -> T:
-        """Return ``call(source)``. SourceUnavailable while the source is closed."""
-        return await self._submit(lambda: call(self._opened()))
+    async def run(self, call: Callable[[Source], T], *, generation: int | None = None) -> T:
+        """Return ``call(source)``. SourceUnavailable while the source is closed, or if ``generation`` is given and over."""
+        return await self._submit(lambda: call(self._opened(generation)))
 
     async def close(self) -> None:
         """Wait for the call that runs, close the source, end the thread."""
         await self._submit(self._close)
         self._pool.shutdown()
 
-    def _opened(self) -> Source:
+    def _opened(self, generation: int | None) -> Source:
         if self._source is None:
             raise SourceUnavailable("the source is closed")
+        if generation not in (None, self.generation):
+            raise SourceUnavailable("the source was opened anew", hint="It is compared with the feed anew.")
         return self._source
 
     def _open(self) -> None:

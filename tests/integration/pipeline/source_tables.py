@@ -11,9 +11,10 @@ from tests.servers import Feed
 Row = dict[str, Any]
 
 
-def column(name: str, kind: str, *, nullable: bool = True, **members: str) -> Row:
-    """A column as a schema entry has it."""
-    return {"name": name, "type": kind, "source-type": kind.upper(), "nullable": nullable, **members}
+def column(name: str, kind: str, *, nullable: bool = True, was: str = "") -> Row:
+    """A column as a schema entry has it; ``was``: what it was called in the version before."""
+    renamed = {"renamed-from": was} if was else {}
+    return {"name": name, "type": kind, "source-type": kind.upper(), "nullable": nullable, **renamed}
 
 
 ID = column("id", "int64", nullable=False)
@@ -48,10 +49,10 @@ class SourceTables:
             }
         )
 
-    def put(self, table: str, row: Row, **members: Any) -> None:
-        """Insert or replace a row."""
-        self.rows[table][row["id"]] = row
-        self._entry(table, row["id"], row, "put", **members)
+    def put(self, table: str, row: Row, *, shown: Row | None = None, copy: bool = False) -> None:
+        """Insert or replace a row. ``shown``: the members that a table shows otherwise than they stand in JSON."""
+        self.rows[table][row["id"]] = row | (shown or {})
+        self._entry(table, row["id"], row, "put", **({"copy": True} if copy else {}))
 
     def patch(self, table: str, key: Any, changes: Row) -> None:
         """Change some members of a row (none of them an object: those are merged, see the unit tests)."""
@@ -67,14 +68,7 @@ class SourceTables:
     def truncate(self, table: str) -> None:
         """Clear a table."""
         self.rows[table].clear()
-        self._pending.append(
-            {
-                "control": "truncate",
-                "key": f"\0truncate/main/{table}/1",
-                "changes": {},
-                "table": ["main", table],
-            }
-        )
+        self.control("truncate", table)
 
     def object(self, op: str, key: str, changes: Row) -> None:
         """Change an object that belongs to no table; patches must not go deeper than one level."""
@@ -87,11 +81,11 @@ class SourceTables:
             self.plain[key] = changes
         self._pending.append({"op": op, "key": key, "changes": changes})
 
-    def control(self, name: str) -> None:
-        """A control entry that tables pass over."""
-        self._pending.append(
-            {"control": name, "key": f"\0{name}/main/x/1", "changes": {}, "table": ["main", "x"]}
-        )
+    def control(self, name: str, table: str) -> None:
+        """A control entry about a table, such as copy-begin."""
+        changes = {"database": "main", "table": table, "version": self._versions[table]}
+        key = f"\0{name}/main/{table}/{len(self._pending)}"
+        self._pending.append({"control": name, "key": key, "changes": changes})
 
     def commit(self, *, last: bool = True, tx: str | None = None) -> int:
         """Post everything since the last commit as one transaction, or as a part of one; returns its last sequence id."""

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.marked import MarkedRow
+from headrace.publisher.owner import FeedPlace
 from headrace.publisher.sqlite.copying import copy_chunk
 from headrace.publisher.sqlite.source import SqliteSource
 from tests.scale import scaled
-from tests.unit.publisher.outboxes import FEED, application, check_order, claim, drain, fold, opened
+from tests.unit.publisher.outboxes import FEED, PLACE, application, check_order, claim, drain, fold, opened
 
 ROWS = 8_000
 
@@ -68,7 +69,8 @@ def test_application_never_notices_and_nothing_is_lost(tmp_path: Path) -> None:
     assert [writer.error for writer in writers] == [None, None]
     assert all(writer.commits > 20 for writer in writers)
     with opened(path) as source:
-        posted += drain(source)
+        claim(source, FeedPlace(PLACE.incarnation, posted[-1].sequence_id + 1, 2))
+        posted += drain(source, epoch=2)
         check_order(posted)
         rows = source.connection.execute("SELECT id, v, w FROM item").fetchall()
     state = {key: json.loads(changes) for key, changes in fold(posted).items()}

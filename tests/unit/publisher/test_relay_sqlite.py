@@ -18,6 +18,7 @@ from headrace.publisher.sqlite.source import SqliteSource
 from tests.unit.publisher.outboxes import (
     AGENT,
     FEED,
+    PLACE,
     application,
     attach,
     changes_of,
@@ -51,7 +52,10 @@ def add(app: sqlite3.Connection, *numbers: int, feed: str = FEED, size: int = 0)
 
 
 def relay_of(source: SqliteSource) -> OutboxRelay:
-    return OutboxRelay(source.connection, FEED, AGENT)
+    """A relay of its own on the source's connection, that owns the feed."""
+    relay = OutboxRelay(source.connection, FEED, AGENT)
+    relay.claim(PLACE, 1)
+    return relay
 
 
 def numbers(rows: list[MarkedRow]) -> list[int]:
@@ -77,9 +81,9 @@ def test_all_that_one_look_sees_is_one_unit(app: sqlite3.Connection, source: Sql
 
 def test_uncommitted_rows_are_not_seen(app: sqlite3.Connection, source: SqliteSource) -> None:
     claim(source)
+    relay = relay_of(source)
     app.execute("BEGIN")
     Outbox.add(app, FEED, {"n": 1})
-    relay = relay_of(source)
     assert relay.advance(1, None, 1) == 0
     app.execute("COMMIT")
     assert relay.advance(1, None, 1) == 1
@@ -176,12 +180,12 @@ def test_older_epoch_marks_nothing(app: sqlite3.Connection, source: SqliteSource
     add(app, 1)
     claim(source, FeedPlace("incarnation-1", 1, 2))
     with pytest.raises(AgentFenced):
-        relay_of(source).advance(1, None, 1)
+        source.advance(FEED, AGENT, 1, None, 1)
     with pytest.raises(AgentFenced):
         OutboxRelay(source.connection, FEED, "agent-2").advance(2, None, 1)
-    with pytest.raises(SourceUnavailable, match="older"):  # restored under the agent: compared anew
-        relay_of(source).advance(3, None, 1)
-    assert relay_of(source).advance(2, None, 1) == 1
+    with pytest.raises(SourceUnavailable, match="restored"):  # compared anew
+        source.advance(FEED, AGENT, 3, None, 1)
+    assert source.advance(FEED, AGENT, 2, None, 1) == 1
 
 
 def test_null_key_makes_the_feed_wait_until_it_is_mended(
@@ -226,9 +230,10 @@ def test_what_was_posted_is_processed_even_if_the_feed_then_waits(
 def test_locked_database_can_pass(app: sqlite3.Connection, source: SqliteSource, tmp_path: Path) -> None:
     claim(source)
     add(app, 1)
-    app.execute("BEGIN IMMEDIATE")
     impatient = connect(tmp_path / "app.db", busy_timeout_ms=10)
     relay = OutboxRelay(impatient, FEED, AGENT)
+    relay.claim(PLACE, 1)
+    app.execute("BEGIN IMMEDIATE")
     try:
         with pytest.raises(SourceUnavailable, match="locked"):
             relay.advance(1, None, 1)

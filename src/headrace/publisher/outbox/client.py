@@ -45,7 +45,8 @@ class Outbox:
 
         Call it *after* the data has been written. In ``sqlite3``'s default mode the driver opens a transaction at the
         first write, ours or yours. Raises InvalidRequest (a bad argument, or an autocommit connection with no open
-        transaction, where the row would commit by itself), TooLarge, TableNotFound (no outbox yet), FormatTooNew.
+        transaction, where the row would commit by itself), TooLarge (1 MiB less 128 bytes, and less the longest member
+        if the key is left to the feed), TableNotFound (no outbox yet), FormatTooNew. What it takes, the server takes.
         """
         _check_driver(connection)
         return sqlite.add_row(connection, make_record(feed, changes, key, op, changed))

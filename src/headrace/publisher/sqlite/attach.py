@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from headrace.entries.feed import check_feed_id
 from headrace.errors import AttachUnsafe, TableNotFound, Usage
 from headrace.publisher.attach.selection import AttachRequest, check_column_names, choose_tables
@@ -22,6 +24,7 @@ from headrace.publisher.sqlite.attachment import (
     read_attachments,
     retire,
     row_count,
+    set_spec,
     write_control,
 )
 from headrace.publisher.sqlite.catalogue import Table, kind_of, read_table, read_triggers, table_names
@@ -106,6 +109,7 @@ def _attach_table(connection: sqlite3.Connection, table: Table, request: AttachR
     spec = make_spec(table, request, version + 1)
     _refuse_null_keys(connection, spec)
     if live is not None and _stands(connection, live, spec):
+        set_spec(connection, live.number, _with_version(spec, live.version))
         if request.copy and live.copy_state is CopyState.NONE:
             begin_copy(connection, live)
         return AttachedTable(table.name, live.feed, live.version, live.number, new=False)
@@ -165,9 +169,8 @@ def rebuild(
 
 
 def _with_version(spec: Spec, version: int) -> Spec:
-    schema = spec.schema
-    same = type(schema)(schema.database, schema.table, version, schema.columns, schema.key)
-    return Spec(same, spec.request, spec.catalogue, spec.masked, spec.rowid, spec.nullable_key)
+    schema = msgspec.structs.replace(spec.schema, version=version)
+    return msgspec.structs.replace(spec, schema=schema)
 
 
 def _written(connection: sqlite3.Connection, older: Sequence[Attachment], since: int) -> int:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace.publisher.attach.finding import Finding
+from headrace.publisher.attach.finding import Finding, FindingKind
 from headrace.publisher.attach.schema import control_key
 from headrace.publisher.sqlite.spec import DATABASE, Spec
 from headrace.publisher.sqlite.triggers import AttachmentSql, row_table, trigger_name
@@ -46,20 +46,28 @@ class Attachment(NamedTuple):
     copy_last: int | None
     copy_rows: int
     checked_id: int
+    alarm: str | None
 
     @property
     def sql(self) -> AttachmentSql:
         """The statements of this attachment."""
         return AttachmentSql(self.number, self.spec)
 
+    @property
+    def was_unsafe(self) -> bool:
+        """Whether the last check found that changes could be lost in a way that triggers can't tell of."""
+        found = msgspec.json.decode(self.alarm, type=list[dict[str, str]]) if self.alarm else []
+        return any(finding["kind"] == FindingKind.UNSAFE for finding in found)
+
 
 _SELECT = """
-SELECT id, table_name, feed, version, spec, state, copy_state, copy_last, copy_rows, checked_id
+SELECT id, table_name, feed, version, spec, state, copy_state, copy_last, copy_rows, checked_id, alarm
 FROM headrace_attached ORDER BY id"""
 _INSERT = """
 INSERT INTO headrace_attached (table_name, feed, version, spec, state, checked_id)
 VALUES (?, ?, ?, ?, 'live', (SELECT coalesce(max(id), 0) FROM headrace_outbox))"""
 _SET_STATE = "UPDATE headrace_attached SET state = ? WHERE id = ?"
+_SET_SPEC = "UPDATE headrace_attached SET spec = ? WHERE id = ?"
 _SET_COPY = "UPDATE headrace_attached SET copy_state = ?, copy_last = ?, copy_rows = ? WHERE id = ?"
 _SET_CHECKED = "UPDATE headrace_attached SET checked_id = ? WHERE id = ? AND checked_id < ?"
 _SET_ALARM = "UPDATE headrace_attached SET alarm = ? WHERE id = ? AND alarm IS NOT ?"
@@ -95,6 +103,11 @@ def install(connection: sqlite3.Connection, spec: Spec) -> Attachment:
         connection.execute(statement)
     found = read_attachments(connection, AttachmentState.LIVE)
     return next(attachment for attachment in found if attachment.number == number)
+
+
+def set_spec(connection: sqlite3.Connection, number: int, spec: Spec) -> None:
+    """Store ``spec`` for an attachment that stays as it is: only what was accepted may differ."""
+    connection.execute(_SET_SPEC, (msgspec.json.encode(spec).decode(), number))
 
 
 def drop_triggers(connection: sqlite3.Connection, number: int) -> None:

@@ -25,7 +25,7 @@ from headrace.publisher.sqlite.attachment import (
 )
 from headrace.publisher.sqlite.catalogue import SourceColumn, Table, Trigger, read_table, read_triggers
 from headrace.publisher.sqlite.connection import immediate
-from headrace.publisher.sqlite.spec import make_spec, replace_dangers
+from headrace.publisher.sqlite.spec import find_dangers, make_spec
 
 _RAISE_IGNORE = re.compile(r"raise\s*\(\s*ignore\s*\)", re.IGNORECASE)
 
@@ -81,10 +81,8 @@ def diagnose(attachment: Attachment, table: Table | None, triggers: Sequence[Tri
     findings += _overtaken(name, there.values(), triggers)
     if set(table.primary_key) != _primary_key(attachment.spec.catalogue):
         findings.append(Finding(FindingKind.KEY_CHANGED, name, f"{name} has another primary key now"))
-    dangers = replace_dangers(table, attachment.spec.schema.key)
-    if dangers and not attachment.spec.request.accept:
-        findings.append(Finding(FindingKind.UNSAFE, name, f"{name}: {'; '.join(dangers)}"))
-    return findings
+    dangers = find_dangers(table, attachment.spec)
+    return findings + [Finding(FindingKind.UNSAFE, name, danger) for danger in dangers]
 
 
 def _column_findings(attachment: Attachment, table: Table) -> list[Finding]:
@@ -122,7 +120,8 @@ def mend(connection: sqlite3.Connection, feed: str) -> list[Finding]:
     """Rebuild the outdated triggers of ``feed``'s tables and copy what was written meanwhile.
 
     Returns what is left for a person (a rebuild that would be unsafe among it). Whatever is right is noted as checked, in
-    the same transaction that found it so.
+    the same transaction that found it so; what a later rebuild has to mend is not. A table that was unsafe until now is
+    emptied in the feed and copied anew: nobody can tell which of its rows went wrong meanwhile.
     """
     with immediate(connection):
         check_format(connection)
@@ -132,12 +131,13 @@ def mend(connection: sqlite3.Connection, feed: str) -> list[Finding]:
         for one in read_attachments(connection, AttachmentState.LIVE):
             if one.feed != feed:
                 continue
-            findings = diagnose(one, read_table(connection, one.table), triggers)
-            if findings and all(finding.kind.mendable for finding in findings):
-                findings = _rebuild(connection, one, findings)
+            found = diagnose(one, read_table(connection, one.table), triggers)
+            findings = found
+            if (found or one.was_unsafe) and all(finding.kind.mendable for finding in found):
+                findings = _rebuild(connection, one, found)
             left += findings
             set_findings(connection, one.number, findings)
-            if not any(finding.kind.mendable for finding in findings):
+            if not findings or not any(finding.kind.mendable for finding in found):
                 set_checked(connection, one.number, newest)
         return left
 
@@ -153,7 +153,7 @@ def _rebuild(connection: sqlite3.Connection, one: Attachment, findings: Sequence
     try:
         # A masked or left-out column may have a new name now: what was asked for must still name columns.
         check_column_names(one.spec.request, {table.name: [column.name for column in table.columns]})
-        spec = make_spec(table, one.spec.request, version)
+        spec = make_spec(table, one.spec.request, version, accepted=one.spec.accepted)
     except (AttachUnsafe, Usage) as error:
         return [Finding(FindingKind.UNSAFE, one.table, error.detail)]
     kinds = {finding.kind for finding in findings}
@@ -163,7 +163,7 @@ def _rebuild(connection: sqlite3.Connection, one: Attachment, findings: Sequence
         if column.name not in {before.name for before in one.spec.catalogue}
     ]
     delivered = {column.name for column in spec.schema.columns}
-    if FindingKind.TRIGGER_OVERTAKEN in kinds:
+    if one.was_unsafe or FindingKind.TRIGGER_OVERTAKEN in kinds:
         recopy = Recopy(everything=True, clear=True)  # deletes too may have been kept from us
     elif kinds == {FindingKind.COLUMN_ADDED} and all(_is_null_so_far(column) for column in added):
         # Rows nobody has written since have NULL there, which is what a reader takes a missing member for.

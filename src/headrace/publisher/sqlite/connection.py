@@ -81,6 +81,18 @@ def immediate(connection: sqlite3.Connection) -> Iterator[None]:
                 connection.execute("ROLLBACK")
 
 
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read one state of the database throughout the body."""
+    with sqlite_errors():
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+
 def _take_write_lock(connection: sqlite3.Connection) -> None:
     """BEGIN IMMEDIATE, asked for every millisecond.
 

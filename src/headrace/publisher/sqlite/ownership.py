@@ -58,11 +58,14 @@ def read_owner(connection: sqlite3.Connection, feed: str) -> Owner | None:
     return Owner(**{**members, "alarm": _alarm(members["alarm"]), "accepted": _alarm(members["accepted"])})
 
 
-def claim(connection: sqlite3.Connection, feed: str, agent_id: str, place: FeedPlace, now_ms: int) -> Resume:
+def claim(
+    connection: sqlite3.Connection, feed: str, agent_id: str, place: FeedPlace, now_ms: int
+) -> tuple[Resume, Owner]:
     """Make ``agent_id`` the owner at ``place.epoch``, and settle what the rows marked before mean for the feed as it is.
 
     One transaction: marked rows that are in the feed become processed, those of another agent carry this one's id from now
-    on and keep their places. Raises what :func:`~headrace.publisher.owner.compare` raises, with nothing changed.
+    on and keep their places. Returns how to go on, and the owner row as it stands then. Raises what
+    :func:`~headrace.publisher.owner.compare` raises, with nothing changed.
     """
     with immediate(connection):
         check_format(connection)
@@ -91,7 +94,7 @@ def claim(connection: sqlite3.Connection, feed: str, agent_id: str, place: FeedP
             connection.execute(_UNPROCESS, names)
             _set_done(connection, names, resume.repost_from, otherwise=floor)
         _take(connection, feed, agent_id, place.epoch)
-        return resume
+        return resume, _owner(connection, feed)
 
 
 def _take(connection: sqlite3.Connection, feed: str, agent_id: str, epoch: int) -> None:
@@ -122,24 +125,33 @@ def _adopt(connection: sqlite3.Connection, owner: Owner, names: dict[str, Any]) 
 
 
 def checked_owner(
-    connection: sqlite3.Connection, feed: str, agent_id: str, epoch: int, incarnation: str | None = None
+    connection: sqlite3.Connection, feed: str, agent_id: str, epoch: int, known: Owner | None
 ) -> Owner:
-    """Return the owner row if it is this agent's at this epoch. Every marking transaction asks.
+    """Return the owner row if it is this agent's at this epoch, and stands just where this agent left it (``known``).
 
-    Raises AgentFenced if another took over, SourceUnavailable if the row went *back* to an earlier epoch of the same history
-    (the database was restored under us): where the outbox is must then be compared with the feed anew.
+    Every marking transaction asks. Raises AgentFenced if another took over, SourceUnavailable if the row is not as ``known``
+    or nothing is known: a restore can put an earlier state into the open file, at the same epoch, and sequence ids that the
+    feed already has would then be given to new rows. Where the outbox is must be compared with the feed first.
     """
     owner = read_owner(connection, feed)
-    if owner is None or (owner.epoch < epoch and incarnation in (None, owner.incarnation)):
-        raise SourceUnavailable(
-            f"the outbox of {feed} is an older one than a moment ago", hint="It is compared anew."
-        )
+    older = owner is not None and owner.epoch < epoch
+    if owner is None or (older and (known is None or known.incarnation == owner.incarnation)):
+        raise _moved(feed)
     if owner.agent_id != agent_id or owner.epoch != epoch:
         raise AgentFenced(
             f"rows of {feed} are marked by {owner.agent_id} at epoch {owner.epoch}, "
             f"this agent is {agent_id} at epoch {epoch}"
         )
+    if known is None or owner.progress != known.progress:
+        raise _moved(feed)
     return owner
+
+
+def _moved(feed: str) -> SourceUnavailable:
+    return SourceUnavailable(
+        f"the outbox of {feed} is not where this agent left it: the database was restored or opened anew",
+        hint="It is compared with the feed anew.",
+    )
 
 
 def set_alarm(connection: sqlite3.Connection, feed: str, alarm: Alarm | None) -> None:

@@ -22,10 +22,10 @@ from headrace.publisher.marked import (
     RowPlace,
     whole_transactions,
 )
-from headrace.publisher.owner import Owner
+from headrace.publisher.owner import FeedPlace, Owner, Resume
 from headrace.publisher.sqlite.attachment import Attachment, AttachmentState, newest_id, read_attachments
-from headrace.publisher.sqlite.connection import immediate, sqlite_errors
-from headrace.publisher.sqlite.ownership import checked_owner, read_owner
+from headrace.publisher.sqlite.connection import immediate, snapshot, sqlite_errors
+from headrace.publisher.sqlite.ownership import checked_owner, claim, read_owner
 from headrace.publisher.sqlite.render import RenderedRow, RowRenderer
 from headrace.publisher.sqlite.spec import DATABASE
 
@@ -76,41 +76,51 @@ class _StoredRow(NamedTuple):
 
 
 class OutboxRelay:
-    """The outbox of one feed on one connection. Not for several threads; nothing is held between calls."""
+    """The outbox of one feed on one connection, from :meth:`claim` on. Not for several threads; no transaction stays open.
 
-    def __init__(
-        self, connection: sqlite3.Connection, feed: str, agent_id: str, incarnation: str | None = None
-    ) -> None:
-        """``incarnation``: the feed's history that this agent joined, if it did."""
+    It remembers the owner row as it left it: whatever else stands there was put there by a restore.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, feed: str, agent_id: str) -> None:
         self._connection = connection
         self._feed = feed
         self._agent_id = agent_id
-        self._incarnation = incarnation
+        self._known: Owner | None = None
         self._renderers: dict[int, tuple[RowRenderer, str]] = {}
         self._looked_at = 0
+
+    def claim(self, place: FeedPlace, now_ms: int) -> Resume:
+        """Own the feed: see :func:`~headrace.publisher.sqlite.ownership.claim`."""
+        resume, self._known = claim(self._connection, self._feed, self._agent_id, place, now_ms)
+        return resume
 
     def advance(
         self, epoch: int, done: RowPlace | None, now_ms: int, rows_max: int = APPEND_ENTRIES_MAX
     ) -> int:
         """Mark the rows up to ``done`` as processed and the next up to ``rows_max`` rows as ours; returns how many are new.
 
-        One transaction, which checks that this agent still owns the feed at ``epoch`` (AgentFenced). Without ``done`` and
-        with nothing waiting, nothing is written and no lock taken.
+        One transaction, which checks that this agent still owns the feed at ``epoch`` (AgentFenced) and that the outbox is
+        where it left it (SourceUnavailable). Without ``done`` and with nothing waiting, no lock is taken.
         """
         waiting = self._is_waiting()
         if done is None and not waiting:
             return 0
         with immediate(self._connection):
-            owner = checked_owner(self._connection, self._feed, self._agent_id, epoch, self._incarnation)
+            owner = checked_owner(self._connection, self._feed, self._agent_id, epoch, self._known)
             if done is not None:
                 names = {"feed": self._feed, "id": done.id, "next": done.sequence_id + 1}
                 self._connection.execute(_PROCESSED, {**names, "done": owner.done_id, "now": now_ms})
                 self._connection.execute(_SET_PROCESSED, names)
+            count, blocked = 0, None
             try:
-                return self._mark(owner, rows_max) if waiting else 0
+                count = self._mark(owner, rows_max) if waiting else 0
             except AttachUnsafe as unsafe:
                 blocked = unsafe  # nothing was marked; what is done stays done
-        raise blocked
+            left = read_owner(self._connection, self._feed)
+        self._known = left
+        if blocked is not None:
+            raise blocked
+        return count
 
     def _is_waiting(self) -> bool:
         """Return whether there are unmarked rows.
@@ -162,15 +172,16 @@ class OutboxRelay:
     def _settle_keyless(self, floor: int) -> None:
         """Drop what the outbox tells of rows whose key is NULL, once the table has none any more; until then raise.
 
-        Such rows can't be delivered. Their deletion, or the put of the key that they got, has made it void by then.
+        Such rows can't be delivered. Their deletion, or the put of the key that they got, has made it void by then. They are
+        counted as the table is attached now: the attachment that told of them may have been rebuilt since.
         """
         for (number,) in self._connection.execute(_KEYLESS, (floor, self._feed)).fetchall():
-            attachment = self._attachment(number)
-            if attachment.state is AttachmentState.LIVE:
-                count = self._connection.execute(attachment.sql.count_null_keys()).fetchone()[0]
+            live = self._live(self._attachment(number))
+            if live is not None:
+                count = self._connection.execute(live.sql.count_null_keys()).fetchone()[0]
                 if count:
                     raise AttachUnsafe(
-                        f"{attachment.table}: {count} row(s) have NULL in the key, which names no row; {self._feed} waits",
+                        f"{live.table}: {count} row(s) have NULL in the key, which names no row; {self._feed} waits",
                         hint="Give those rows a key or delete them: the agent then goes on by itself.",
                     )
             self._connection.execute(_DROP_KEYLESS, (floor, self._feed, number))
@@ -180,12 +191,17 @@ class OutboxRelay:
     ) -> list[MarkedRow]:
         """Return the next marked rows that are not processed, in order; empty if there are none.
 
-        Whole transactions, or a part of one that is larger than an append.
+        Whole transactions, or a part of one that is larger than an append. Read in one transaction, which checks what
+        :meth:`advance` checks.
         """
         rows: list[MarkedRow] = []
         size = 0
-        with sqlite_errors():
+        with snapshot(self._connection):
             owner = read_owner(self._connection, self._feed)
+            if self._known is not None:
+                owner = checked_owner(
+                    self._connection, self._feed, self._agent_id, self._known.epoch, self._known
+                )
             if owner is None or owner.done_id == owner.marked_id:
                 return rows
             for row in self._marked(owner):
@@ -242,6 +258,13 @@ class OutboxRelay:
             attachment = self._attachment(number)
             self._renderers[number] = (RowRenderer(attachment.spec), attachment.sql.select_values())
         return self._renderers[number]
+
+    def _live(self, attachment: Attachment) -> Attachment | None:
+        """Return what stands in the place of ``attachment`` now; None if the table was detached."""
+        for live in read_attachments(self._connection, AttachmentState.LIVE):
+            if (live.table, live.feed) == (attachment.table, attachment.feed):
+                return live
+        return None
 
     def _attachment(self, number: int) -> Attachment:
         for attachment in read_attachments(self._connection):

@@ -84,8 +84,8 @@ class SqliteSource(Source):
                 ownership.set_alarm(self._connection, feed, alarm)
 
     def claim(self, feed: str, agent_id: str, place: FeedPlace, now_ms: int) -> Resume:
-        self._relays[feed, agent_id] = OutboxRelay(self._connection, feed, agent_id, place.incarnation)
-        return ownership.claim(self._connection, feed, agent_id, place, now_ms)
+        relay = self._relays[feed, agent_id] = OutboxRelay(self._connection, feed, agent_id)
+        return relay.claim(place, now_ms)
 
     def advance(
         self,

@@ -21,7 +21,8 @@ class Spec(msgspec.Struct, frozen=True):
     """One attachment as stored in ``headrace_attached.spec``: enough to render its rows and to rebuild its triggers.
 
     ``catalogue``: all columns when the triggers were made, delivered or not. ``rowid``: the name by which a trigger finds
-    the row again, None where only the key does. ``nullable_key``: the source may store NULL in a key column.
+    the row again, None where only the key does. ``nullable_key``: the source may store NULL in a key column. ``accepted``:
+    the dangers that there were when an operator accepted them (``request.accept``); it does not cover later ones.
     """
 
     schema: TableSchema
@@ -30,6 +31,7 @@ class Spec(msgspec.Struct, frozen=True):
     masked: tuple[str, ...]
     rowid: str | None
     nullable_key: bool
+    accepted: tuple[str, ...] = ()
 
     @property
     def key_places(self) -> tuple[int, ...]:
@@ -43,17 +45,23 @@ class Spec(msgspec.Struct, frozen=True):
         return len(self.schema.columns) < len(self.catalogue)
 
 
-def make_spec(table: Table, request: AttachRequest, version: int) -> Spec:
+def make_spec(
+    table: Table, request: AttachRequest, version: int, *, accepted: tuple[str, ...] | None = None
+) -> Spec:
     """Return how ``table`` is attached by ``request``.
 
     Raises AttachUnsafe naming the change that would be lost: no key, a key that is not unique or not NOT NULL, too many
-    columns, a REPLACE that would silently delete another row (this one passes with ``accept``).
+    columns, a REPLACE that would silently delete another row (this one passes with ``accept``, which means the dangers that
+    there are now; where it was given before, ``accepted`` names those that it meant).
     """
     key, nullable = _key(table, request)
     dangers = replace_dangers(table, key)
-    if dangers and not request.accept:
+    if accepted is None:
+        accepted = tuple(dangers) if request.accept else ()
+    unaccepted = [danger for danger in dangers if danger not in accepted]
+    if unaccepted:
         raise AttachUnsafe(
-            f"{table.name}: {'; '.join(dangers)}",
+            f"{table.name}: {'; '.join(unaccepted)}",
             hint="If no statement does that, attach with --accept 'why'. The reason is kept and shown by publisher check.",
         )
     if len(table.columns) > COLUMNS_MAX:
@@ -82,7 +90,18 @@ def make_spec(table: Table, request: AttachRequest, version: int) -> Spec:
         masked=tuple(name for name in choice.delivered if name in choice.masked),
         rowid=table.rowid_name,
         nullable_key=nullable,
+        accepted=accepted,
     )
+
+
+def find_dangers(table: Table, spec: Spec) -> list[str]:
+    """Return what makes ``table`` unsafe as ``spec`` attaches it, though it was safe, or was accepted, at that time."""
+    try:
+        key = _key(table, spec.request)[0] if spec.request.key else spec.schema.key
+    except (AttachUnsafe, Usage) as error:
+        return [error.detail]
+    new = [danger for danger in replace_dangers(table, key) if danger not in spec.accepted]
+    return [f"{table.name}: {'; '.join(new)}"] if new else []
 
 
 def replace_dangers(table: Table, key: tuple[str, ...]) -> list[str]:

@@ -109,12 +109,13 @@ def fit_of(column_type: str) -> Fit:
 def key_fit_of(column_type: str) -> Fit:
     """Return the same for a key column, where values that SQLite takes for equal must become equal text.
 
-    In a ``json`` column 1 and 1.0 are one key to SQLite, so an integral REAL within 64 bits is written as an integer.
+    ``json`` and ``binary`` columns may store both 1 and 1.0, which are one key to SQLite: an integral REAL within 64 bits is
+    taken as an integer there. (All other columns store the two alike, by their affinity.)
     """
     fit = _FITS[column_type]
-    if column_type != "json":
+    if column_type not in ("json", "binary"):
         return fit
-    return lambda value: int(value) if _is_integral(value) else fit(value)
+    return lambda value: fit(int(value) if _is_integral(value) else value)
 
 
 def _is_integral(value: Any) -> bool:
