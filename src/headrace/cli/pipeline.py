@@ -115,35 +115,29 @@ def tables(
     waiting = entries_waiting(server, feed, to, token)
     log = log_file if log_file is not None else local_folder(to) / FOLDER / "spark.log"
     _tell(f"starting Spark; its own output goes to {log}")
-    settings = SessionSettings(
-        log_file=log,
-        name=f"headrace tables of {feed}",
-        master=master,
-        memory=memory,
-        short_lived=once and waiting <= SHORT_ENTRIES_MAX,
+    short = once and waiting <= SHORT_ENTRIES_MAX
+    name = f"headrace tables of {feed}"
+    spark = open_session(
+        SessionSettings(log_file=log, name=name, master=master, memory=memory, short_lived=short)
     )
-    spark = open_session(settings)
+    place: Any = {"feed": feed, "to": to, "server": server, "checkpoint": checkpoint, "token_file": token}
     try:
         with _stopping() as stop:
+            progress = _teller()
             summary = run_tables(
-                spark,
-                feed=feed,
-                to=to,
-                server=server,
-                once=once,
-                checkpoint=checkpoint,
-                token_file=token,
-                entries_max=max_entries,
-                progress=_teller(),
-                stop=stop,
+                spark, **place, once=once, entries_max=max_entries, progress=progress, stop=stop
             )
     finally:
         spark.stop()
-    if json:
+    _print_summary(summary, as_json=json)
+
+
+def _print_summary(summary: Summary, *, as_json: bool) -> None:
+    if as_json:
         print(msgspec.json.encode(summary).decode())
-    else:
-        for line in report(summary):
-            print(line)
+        return
+    for line in report(summary):
+        print(line)
 
 
 def report(summary: Summary) -> list[str]:

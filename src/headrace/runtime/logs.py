@@ -22,10 +22,14 @@ class _Stderr:
 def configure_logs(*, level: str = "info", as_json: bool | None = None) -> None:
     """Send every log line of this process to stderr at ``level``; JSON unless stderr is a terminal."""
     json_lines = as_json if as_json is not None else not sys.stderr.isatty()
-    renderer: Any = structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer(
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if json_lines
+        else structlog.dev.ConsoleRenderer(
             # Local variables hold bodies and rows: they are nobody's business on a terminal.
             exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False)
         )
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
