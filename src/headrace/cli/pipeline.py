@@ -122,7 +122,7 @@ def tables(
     )
     place: Any = {"feed": feed, "to": to, "server": server, "checkpoint": checkpoint, "token_file": token}
     try:
-        with _stopping() as stop:
+        with stopping() as stop:
             progress = _teller()
             summary = run_tables(
                 spark, **place, once=once, entries_max=max_entries, progress=progress, stop=stop
@@ -178,7 +178,7 @@ def _tell(line: str) -> None:
 
 
 @contextmanager
-def _stopping() -> Iterator[threading.Event]:
+def stopping() -> Iterator[threading.Event]:
     """Give an event that SIGINT or SIGTERM sets; the job then stops at a place from which it goes on."""
     stop = threading.Event()
 

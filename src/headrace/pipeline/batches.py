@@ -80,10 +80,11 @@ class Batches:
             touched = self._apply(entries, survey)
         finally:
             entries.unpersist()
-        if survey.whole:
+        shown = survey.whole and self._ledger.may_publish(survey.sequence_id)
+        if shown:
             self._publish(survey)
         elapsed = time.monotonic() - started
-        self._done(BatchDone(survey.entries, touched, survey.sequence_id, survey.whole, elapsed))
+        self._done(BatchDone(survey.entries, touched, survey.sequence_id, shown, elapsed))
 
     def _apply(self, entries: DataFrame, survey: Survey) -> int:
         ledger = self._ledger
@@ -92,7 +93,7 @@ class Batches:
                 problem = "an entry of several mutations can't be kept in tables"
                 raise unfit(ledger.feed, survey.sequence_id, part.table, "", problem)
         cleared, schemas = self._controls(entries, survey)
-        ledger.add_schemas(schemas)
+        ledger.begin(survey.sequence_id, schemas)
         touched = {part.table for part in survey.parts if part.rows} | set(cleared)
         described = {placed.schema.name for placed in schemas} - touched
         spark = entries.sparkSession
@@ -102,14 +103,12 @@ class Batches:
         jobs: list[Callable[[], None]] = []
         for table in sorted(touched):
             cleared_at = cleared.get(table, 0)
-            batch = TableBatch(
-                ledger.feed,
-                table,
-                _rows_of(entries, table, cleared_at),
-                ledger.schemas.of(table, survey.sequence_id),
-                cleared_at,
-                table in patched,
-            )
+            rows = _rows_of(entries, table, cleared_at)
+            versions = ledger.schemas.of(table, survey.sequence_id)
+            if table and not versions:
+                problem = "the feed has no schema entry of this table before its rows"
+                raise unfit(ledger.feed, survey.sequence_id, table, "", problem)
+            batch = TableBatch(ledger.feed, table, rows, versions, cleared_at, table in patched)
             jobs.append(partial(apply_batch, spark, ledger.to / folder_of(table), batch))
         jobs += [partial(self._follow, spark, table) for table in sorted(described)]
         try:

@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from headrace.client.credential import read_token
 from headrace.errors import Unavailable
@@ -36,7 +37,10 @@ class Endpoint(NamedTuple):
 
 
 class Connection:
-    """One thread's connection to a server. Reads are repeated until ``retry_s`` has passed; other errors go through."""
+    """One thread's connection to a server. Reads are repeated until ``retry_s`` has passed; other errors go through.
+
+    Use as ``with Connection(endpoint) as server`` or call :meth:`close`, on the thread that uses it.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -61,6 +65,14 @@ class Connection:
             self._runner.run(self._client.close())
             self._client = None
         self._runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _repeat(self, call: Callable[[FeedClient], Awaitable[T]]) -> T:
         return self._runner.run(self._until_answered(call))
@@ -88,7 +100,7 @@ _own = threading.local()
 
 
 def connection(endpoint: Endpoint) -> Connection:
-    """Return this thread's connection to ``endpoint``; it stays open for the next task that runs here."""
+    """Return this thread's connection to ``endpoint``, for Spark's Python processes: it stays open for the next task."""
     if getattr(_own, "pid", None) != os.getpid():  # a forked worker must not use its parent's sockets
         _own.pid, _own.connections = os.getpid(), {}
     connections: dict[Endpoint, Connection] = _own.connections

@@ -43,11 +43,15 @@ class Versioned(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class TablesFile(Versioned, frozen=True, kw_only=True, rename="kebab"):
-    """``tables.json``: the feed these tables are of, its incarnation, and every schema seen so far."""
+    """``tables.json``: the feed these tables are of, its incarnation, and every schema seen so far.
+
+    ``begun``: the last sequence id of the furthest batch whose merges were begun; no table can be ahead of it.
+    """
 
     feed: str
     incarnation: str
     schemas: list[PlacedSchema]
+    begun: int = 0
 
 
 class PublishedTable(msgspec.Struct, frozen=True, rename="kebab"):
@@ -144,6 +148,7 @@ class Ledger:
         self.feed = feed
         self.incarnation = incarnation
         self.schemas = SchemaHistory(list(found.schemas))
+        self._begun = found.begun
 
     def _check(self, found: TablesFile, feed: str, incarnation: str) -> None:
         if found.feed != feed:
@@ -157,11 +162,25 @@ class Ledger:
                 hint="The feed was made anew or restored: start its tables anew in an empty folder.",
             )
 
-    def add_schemas(self, found: list[PlacedSchema]) -> None:
-        """Keep schemas durably, before any table follows them; those that are known change nothing."""
-        if self.schemas.add(found):
-            file = TablesFile(feed=self.feed, incarnation=self.incarnation, schemas=list(self.schemas.placed))
+    def begin(self, last: int, schemas: list[PlacedSchema]) -> None:
+        """Note durably, before any table follows, that a batch up to the sequence id ``last`` begins, and its schemas."""
+        fresh = self.schemas.add(schemas)
+        if fresh or last > self._begun:
+            self._begun = max(self._begun, last)
+            file = TablesFile(
+                feed=self.feed,
+                incarnation=self.incarnation,
+                schemas=list(self.schemas.placed),
+                begun=self._begun,
+            )
             self._write("tables.json", file)
+
+    def may_publish(self, last: int) -> bool:
+        """Tell whether tables merged up to ``last`` show one moment: not if one may be ahead of it.
+
+        That is so where a checkpoint was lost after some tables were merged further; the stream then catches up first.
+        """
+        return last >= self._begun
 
     def publish(self, published: PublishedFile) -> None:
         """Replace ``published.json``: from now on readers see this moment."""

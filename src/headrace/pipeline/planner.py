@@ -83,8 +83,6 @@ class Planner:
         # No batch can end in the entries after the first place up to the second: they are not looked at again while a
         # transaction's rest is waited for, because the query asks many times a second.
         self._endless = (-1, -1)
-        self.head: int | None = None
-        """The newest entry when the server was asked last."""
 
     def stop_at_head(self) -> None:
         """Plan nothing beyond the entry that is newest now."""
@@ -151,7 +149,6 @@ class Planner:
             raise BeyondHead(
                 f"the feed {self._feed} ends at {view.head_sequence_id}, the query is to begin after {known.sequence_id}"
             )
-        self.head = view.head_sequence_id
         return view
 
     def _resolved(self, start: Place, view: FeedView) -> int:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.errors import Stopped
 from headrace.pipeline.batches import BatchDone, Batches
-from headrace.pipeline.connection import Endpoint, connection
+from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.failures import error_of
 from headrace.pipeline.ledger import Ledger, PublishedFile, local_folder, read_published
 from headrace.pipeline.planner import BYTES_MAX, ENTRIES_MAX
@@ -87,10 +87,10 @@ def run_tables(
     register(spark)
     endpoint = Endpoint(server, token_file, *(() if retry_s is None else (retry_s,)))
     folder = local_folder(to)
-    view = connection(endpoint).feed(feed)
-    ledger = Ledger(folder, feed, view.incarnation)
+    with Connection(endpoint) as server_now:
+        ledger = Ledger(folder, feed, server_now.feed(feed).incarnation)
+    run = _Run(endpoint, ledger, progress)
     try:
-        run = _Run(endpoint, ledger, progress)
         options = _options(endpoint, ledger) | {"max-entries": str(entries_max), "max-bytes": str(bytes_max)}
         try:
             entries = spark.readStream.format(FORMAT).options(**options).load()
@@ -103,6 +103,7 @@ def run_tables(
             raise error_of(error) from None
         return run.summary()
     finally:
+        run.close()
         ledger.close()
 
 
@@ -112,7 +113,8 @@ def entries_waiting(server: str, feed: str, to: str, token_file: str = "") -> in
     Raises ConfigInvalid, FeedNotFound, and ServerUnreachable after ten seconds.
     """
     published = read_published(local_folder(to))
-    head = connection(Endpoint(server, token_file, 10.0)).feed(feed).head_sequence_id
+    with Connection(Endpoint(server, token_file, 10.0)) as now:
+        head = now.feed(feed).head_sequence_id
     return max(0, head - (published.sequence_id if published else 0))
 
 
@@ -138,7 +140,7 @@ class _Run:
         self, endpoint: Endpoint, ledger: Ledger, progress: Callable[[Progress], None] | None
     ) -> None:
         # Progress must not wait for a server that is away.
-        self._endpoint = endpoint._replace(retry_s=0.0)
+        self._server = Connection(endpoint._replace(retry_s=0.0))
         self._ledger = ledger
         self._progress = progress
         self._started = time.monotonic()
@@ -171,7 +173,7 @@ class _Run:
         with self._lock:
             batches, entries, sequence_id = self._batches, self._entries, self._sequence_id
         try:
-            head = connection(self._endpoint).feed(self._ledger.feed).head_sequence_id
+            head = self._server.feed(self._ledger.feed).head_sequence_id
             lag = max(0, head - sequence_id)
         except Exception:  # noqa: BLE001  # progress is told as far as it is known; the query itself judges the server
             lag = None
@@ -183,6 +185,9 @@ class _Run:
             lag=lag,
             entries_per_second=entries / elapsed if elapsed else 0.0,
         )
+
+    def close(self) -> None:
+        self._server.close()
 
     def summary(self) -> Summary:
         return Summary(

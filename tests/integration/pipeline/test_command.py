@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
+from headrace.cli.pipeline import stopping
 from headrace.pipeline.ledger import read_published
-from headrace.pipeline.tables import iter_rows, run_tables
+from headrace.pipeline.tables import Progress, Summary, iter_rows, run_tables
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.waiting import wait_until
 
@@ -27,7 +28,6 @@ def published_up_to(to: str) -> int:
     return found.sequence_id if found is not None else 0
 
 
-@pytest.mark.timeout(600)
 def test_a_job_that_is_killed_is_gone_on_with(
     spark: SparkSession, source: SourceTables, to: str, tmp_path: Path
 ) -> None:
@@ -35,32 +35,71 @@ def test_a_job_that_is_killed_is_gone_on_with(
     for number in range(10):
         source.put("accounts", {"id": number, "balance": 100})
     first = source.commit()
+    last = first
+    for number in range(200):  # each transaction moves money between two rows
+        source.put("accounts", {"id": number % 10, "balance": 100 - number})
+        source.put("accounts", {"id": (number + 1) % 10, "balance": 100 + number})
+        last = source.commit()
+    place = ["--feed", source.feed.name, "--to", to, "--server", source.feed.server.url]
     words = command(
-        "tables", "--feed", source.feed.name, "--to", to, "--master", "local[2]", "--memory", "1g"
+        "tables", *place, "--master", "local[2]", "--memory", "1g", "--once", "--max-entries", "12"
     )
-    errors = tmp_path / "stderr"
-    with errors.open("wb") as stderr:
-        process = subprocess.Popen(
-            [*words, "--server", source.feed.server.url], stderr=stderr, stdout=stderr, start_new_session=True
-        )
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        process = subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True)
     try:
-        wait_until(lambda: published_up_to(to) >= first or process.poll() is not None, 300, what="tables")
-        assert process.poll() is None, errors.read_text()
-        rounds = 0
-        while published_up_to(to) < first + 4:  # each round moves money between two rows
-            rounds += 1
-            assert rounds < 20_000
-            source.put("accounts", {"id": rounds % 10, "balance": 100 - rounds})
-            source.put("accounts", {"id": (rounds + 1) % 10, "balance": 100 + rounds})
-            source.commit()
-            shown = [row for _, row in iter_rows(spark, to)]
-            assert len(shown) == 10
+        wait_until(lambda: published_up_to(to) > first or process.poll() is not None, 240, what="two batches")
+        assert process.poll() is None, output.read_text()
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    assert errors.read_text() == ""
+    assert output.read_text() == ""
+    assert published_up_to(to) < last
     run_tables(spark, feed=source.feed.name, to=to, server=source.feed.server.url, once=True)
+    assert published_up_to(to) == last
     assert {row["id"]: row for _, row in iter_rows(spark, to)} == source.rows["accounts"]
+
+
+def test_a_job_follows_the_feed_until_it_is_stopped(
+    spark: SparkSession, source: SourceTables, to: str
+) -> None:
+    stop = threading.Event()
+    seen: list[Progress] = []
+    done: list[Summary] = []
+    source.object("put", "k", {"n": 0})
+    last = source.commit()
+    url = source.feed.server.url
+    job = threading.Thread(
+        target=lambda: done.append(
+            run_tables(spark, feed=source.feed.name, to=to, server=url, stop=stop, progress=seen.append)
+        )
+    )
+
+    def wait_for(wanted: int) -> None:
+        wait_until(lambda: published_up_to(to) == wanted or not job.is_alive(), 120, what="the newest entry")
+
+    job.start()
+    try:
+        for number in (1, 2):
+            wait_for(last)
+            assert job.is_alive()
+            source.object("put", "k", {"n": number})
+            last = source.commit()
+    finally:
+        stop.set()
+        job.join(120)
+    assert done[0].batches >= 2
+    assert seen[-1].lag is not None
+    run_tables(spark, feed=source.feed.name, to=to, server=url, once=True)
+    assert [row["value"] for _, row in iter_rows(spark, to)] == ['{"n":2}']
+
+
+def test_signals_stop_a_job_in_its_own_order() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with stopping() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(10)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_mistakes_are_three_lines_and_cost_no_spark(source: SourceTables, to: str, tmp_path: Path) -> None:

@@ -252,6 +252,15 @@ def test_a_value_that_does_not_fit_stops_the_job_and_nothing_is_published(
     assert shown(spark, to) == {"good": {}, "t": {1: {"id": 1, "n": 1}}}
 
 
+def test_rows_whose_schema_nobody_knows_are_refused(source: SourceTables, to: str, run: Run) -> None:
+    source.rows["t"] = {}
+    source.put("t", {"id": 1})
+    source.commit()
+    with pytest.raises(ValueUnfit, match=r"table main\.t: the feed has no schema entry of this table"):
+        run()
+    assert read_published(Path(to)) is None
+
+
 def test_a_transaction_is_shown_whole_or_not_at_all(
     spark: SparkSession, source: SourceTables, to: str, run: Run, tmp_path: Path
 ) -> None:

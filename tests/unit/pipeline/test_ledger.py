@@ -37,11 +37,13 @@ PUBLISHED = PublishedFile(
 def test_schemas_and_the_moment_are_found_again(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, "f::1", "i")
     assert ledger.published is None
-    ledger.add_schemas([PLACED])
+    ledger.begin(7, [PLACED])
     ledger.publish(PUBLISHED)
     ledger.close()
     again = Ledger(tmp_path, "f::1", "i")
     assert again.schemas.placed == [PLACED]
+    assert again.may_publish(7)
+    assert not again.may_publish(6)
     assert again.published == PUBLISHED == read_published(tmp_path)
     again.close()
 
