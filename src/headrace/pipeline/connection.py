@@ -44,7 +44,8 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._runner = asyncio.Runner()
+        # Not an asyncio.Runner: its handling of signals makes the text of each result, of 8 MiB answers too.
+        self._loop = asyncio.new_event_loop()
         self._client: FeedClient | None = None
 
     def feed(self, name: str) -> FeedView:
@@ -62,9 +63,9 @@ class Connection:
     def close(self) -> None:
         """Close the connection and its event loop."""
         if self._client is not None:
-            self._runner.run(self._client.close())
+            self._loop.run_until_complete(self._client.close())
             self._client = None
-        self._runner.close()
+        self._loop.close()
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +76,7 @@ class Connection:
         self.close()
 
     def _repeat(self, call: Callable[[FeedClient], Awaitable[T]]) -> T:
-        return self._runner.run(self._until_answered(call))
+        return self._loop.run_until_complete(self._until_answered(call))
 
     async def _until_answered(self, call: Callable[[FeedClient], Awaitable[T]]) -> T:
         if self._client is None:
