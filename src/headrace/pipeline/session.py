@@ -16,9 +16,11 @@ from typing import Final
 
 import msgspec
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from headrace.errors import SetupMissing
 from headrace.pipeline.jars import DELTA, KAFKA, jars_folder, require
 from headrace.pipeline.java import find_java
 from headrace.pipeline.source import register
@@ -70,9 +72,15 @@ def open_session(settings: SessionSettings) -> SparkSession:
     settings.log_file.parent.mkdir(parents=True, exist_ok=True)
     with settings.log_file.open("ab") as log:
         # The JVM and its Python workers keep this file as their stdout and stderr.
-        gateway = launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships no types for it
-            conf, popen_kwargs={"stdout": log, "stderr": log}
-        )
+        try:
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships no types for it
+                conf, popen_kwargs={"stdout": log, "stderr": log}
+            )
+        except PySparkRuntimeError as error:
+            raise SetupMissing(
+                f"Spark's Java ({java.home}) did not start: {error}",
+                hint=f"Its own account is at the end of {settings.log_file}.",
+            ) from None
     spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
     register(spark)
     return spark
