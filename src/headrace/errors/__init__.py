@@ -1,0 +1,148 @@
+"""The whole error tree: a stable code, what to do, and whether trying again can help.
+
+::
+
+    HeadraceError
+    ├── Refused                     the request can't be served as it is; nothing was written
+    │   ├── InvalidRequest          400  malformed, unknown member, wrong type (names the member)
+    │   ├── TooLarge                413  body or entry over the limit
+    │   ├── FeedNotFound            404
+    │   ├── NotRegistered           409  publisher or listener never registered
+    │   ├── FeedOwned               409  another agent owns the feed
+    │   ├── Fenced                  409  a newer registration took over
+    │   ├── Quarantined             423  the publisher sent an entry twice; an operator must release it
+    │   ├── DuplicateEntry          409  ``sequence-id`` already in the feed
+    │   ├── SequenceGap             409  ``sequence-id`` beyond the next one
+    │   ├── OffsetMismatch          409  ``expected-offset`` is not where the log is
+    │   ├── FeedRecreated           409  the bookmark is of another incarnation or another history
+    │   ├── BeyondHead              409  the place named is above the head
+    │   ├── SequenceNotAvailable    410  the range was dropped by retention
+    │   └── SequenceLost            410  the range was damaged and skipped by a repair
+    ├── Unavailable                 try again later (503)
+    │   ├── StoreUnavailable        the store can't persist
+    │   ├── WriterStopped           an fsync failed: no append until a restart
+    │   ├── ClockLead               the log's clock leads the wall clock by too much
+    │   └── ServerUnreachable       no answer from the server; a write's outcome may be unknown
+    └── Stopped                     the process ends and says which command goes on
+        ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage                       exit 2
+        ├── PortInUse, SourceUnavailable, PlatformUnsupported, SetupMissing       exit 1
+        ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt           exit 3
+        ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced         exit 3
+        ├── SourceForbidden         the database does not let this role; exit 3
+        └── ValueUnfit              a stored value does not fit the type its schema names; exit 3
+
+A code never changes once released. HTTP status, exit code and retryability are class attributes: every face says the same.
+"""
+
+from __future__ import annotations
+
+from headrace.errors.answers import (
+    BeyondHead,
+    ClockLead,
+    DuplicateEntry,
+    FeedNotFound,
+    FeedOwned,
+    FeedRecreated,
+    Fenced,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotRegistered,
+    OffsetMismatch,
+    Quarantined,
+    Refused,
+    RouteNotFound,
+    SequenceGap,
+    SequenceLost,
+    SequenceNotAvailable,
+    ServerUnreachable,
+    StoreUnavailable,
+    TooLarge,
+    Unavailable,
+    WriterStopped,
+)
+from headrace.errors.root import HeadraceError
+from headrace.errors.stops import (
+    AgentFenced,
+    AttachUnsafe,
+    ConfigInvalid,
+    DataFolderLocked,
+    DsnInvalid,
+    FeedBehindOutbox,
+    FormatTooNew,
+    JournalCorrupt,
+    JournalLoss,
+    OutboxBehindFeed,
+    PlatformUnsupported,
+    PortInUse,
+    SetupMissing,
+    SourceForbidden,
+    SourceUnavailable,
+    Stopped,
+    TableNotFound,
+    Usage,
+    ValueUnfit,
+)
+
+__all__ = [
+    "AgentFenced",
+    "AttachUnsafe",
+    "BeyondHead",
+    "ClockLead",
+    "ConfigInvalid",
+    "DataFolderLocked",
+    "DsnInvalid",
+    "DuplicateEntry",
+    "FeedBehindOutbox",
+    "FeedNotFound",
+    "FeedOwned",
+    "FeedRecreated",
+    "Fenced",
+    "FormatTooNew",
+    "HeadraceError",
+    "InvalidRequest",
+    "JournalCorrupt",
+    "JournalLoss",
+    "MethodNotAllowed",
+    "NotRegistered",
+    "OffsetMismatch",
+    "OutboxBehindFeed",
+    "PlatformUnsupported",
+    "PortInUse",
+    "Quarantined",
+    "Refused",
+    "RouteNotFound",
+    "SequenceGap",
+    "SequenceLost",
+    "SequenceNotAvailable",
+    "ServerUnreachable",
+    "SetupMissing",
+    "SourceForbidden",
+    "SourceUnavailable",
+    "Stopped",
+    "StoreUnavailable",
+    "TableNotFound",
+    "TooLarge",
+    "Unavailable",
+    "Usage",
+    "ValueUnfit",
+    "WriterStopped",
+    "by_code",
+    "every_error",
+]
+
+
+def every_error() -> list[type[HeadraceError]]:
+    """Return every class of the tree that has a code of its own, sorted by code (for docs and for the client)."""
+    found: list[type[HeadraceError]] = []
+    waiting: list[type[HeadraceError]] = [HeadraceError]
+    while waiting:
+        kind = waiting.pop()
+        waiting.extend(kind.__subclasses__())
+        if "code" in vars(kind):
+            found.append(kind)
+    return sorted(found, key=lambda kind: kind.code)
+
+
+def by_code(code: str) -> type[HeadraceError]:
+    """Return the class with this stable code; :class:`HeadraceError` for a code that this version doesn't know."""
+    return next((kind for kind in every_error() if kind.code == code), HeadraceError)

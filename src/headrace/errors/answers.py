@@ -1,0 +1,183 @@
+"""What a server answers: requests that are refused, and what can't be done just now."""
+
+from __future__ import annotations
+
+from headrace.errors.root import HeadraceError
+
+
+class Refused(HeadraceError):
+    """The request can't be served as it is; nothing was written."""
+
+
+class InvalidRequest(Refused):
+    """The request is malformed."""
+
+    code = "invalid-request"
+    hint = "Mend the member that is named; nothing was written."
+    http_status = 400
+    exit_code = 2
+
+
+class TooLarge(Refused):
+    """The body or an entry is over the limit."""
+
+    code = "too-large"
+    hint = "Send fewer entries at once, or raise the limit at the server."
+    http_status = 413
+
+
+class FeedNotFound(Refused):
+    """There is no such feed."""
+
+    code = "feed-not-found"
+    hint = "A feed is made by the first registration of its publisher; check the name at GET /feeds."
+    http_status = 404
+
+
+class RouteNotFound(Refused):
+    """There is nothing at this address."""
+
+    code = "not-found"
+    hint = "The addresses are listed at /openapi.json."
+    http_status = 404
+
+
+class MethodNotAllowed(Refused):
+    """This address does not take this method."""
+
+    code = "method-not-allowed"
+    hint = "The methods of each address are listed at /openapi.json."
+    http_status = 405
+
+
+class NotRegistered(Refused):
+    """The publisher or listener has not registered with this feed."""
+
+    code = "not-registered"
+    hint = "Register first: POST /publishers/register or POST /listeners/register."
+    http_status = 409
+
+
+class FeedOwned(Refused):
+    """Another agent owns this feed."""
+
+    code = "feed-owned"
+    hint = "Stop the other agent, then register with takeover: true."
+    http_status = 409
+    exit_code = 3
+
+
+class Fenced(Refused):
+    """A newer registration has taken over; this one may not write any more."""
+
+    code = "fenced"
+    hint = "Another process runs as this publisher. Stop one of the two; the newer one goes on."
+    http_status = 409
+    exit_code = 3
+
+
+class Quarantined(Refused):
+    """This publisher sent an entry that the feed already had; its posts are refused until it is released."""
+
+    code = "quarantined"
+    hint = "Compare outbox and feed around the sequence id, then POST /publishers/{agent-id}/release."
+    http_status = 423
+    exit_code = 3
+
+
+class DuplicateEntry(Refused):
+    """The sequence id is already in the feed; the publisher is now quarantined."""
+
+    code = "duplicate-entry"
+    hint = "Compare outbox and feed around the sequence id, then POST /publishers/{agent-id}/release."
+    http_status = 409
+    exit_code = 3
+
+
+class SequenceGap(Refused):
+    """The sequence id is beyond the feed's next one."""
+
+    code = "sequence-gap"
+    hint = "Post the missing entries first: the feed's next sequence id is in `expected`."
+    http_status = 409
+
+
+class OffsetMismatch(Refused):
+    """The log is not where the append expected it to be."""
+
+    code = "offset-mismatch"
+    hint = "Read the entries you have not seen, then append at `actual-next`."
+    http_status = 409
+
+
+class FeedRecreated(Refused):
+    """The bookmark belongs to another history of this feed."""
+
+    code = "feed-recreated"
+    hint = "The feed was made anew or restored: take a fresh start (headrace listen --from oldest) or a snapshot."
+    http_status = 409
+    exit_code = 3
+
+
+class BeyondHead(Refused):
+    """The place named lies above the feed's head."""
+
+    code = "beyond-head"
+    hint = "This consumer has seen more than the feed holds: the feed may be an old copy. Check before you go on."
+    http_status = 409
+    exit_code = 3
+
+
+class SequenceNotAvailable(Refused):
+    """The entries asked for are no longer retained."""
+
+    code = "sequence-not-available"
+    hint = "Take a snapshot of the publisher's state, then go on from its sequence id."
+    http_status = 410
+    exit_code = 4
+
+
+class SequenceLost(Refused):
+    """The entries asked for were damaged and a repair skipped them."""
+
+    code = "sequence-lost"
+    hint = "The lost range is named; take a snapshot, then go on after it."
+    http_status = 410
+    exit_code = 4
+
+
+class Unavailable(HeadraceError):
+    """Not now; trying again later can help."""
+
+    code = "unavailable"
+    retryable = True
+    http_status = 503
+    hint = "Wait as Retry-After says and try again."
+
+
+class StoreUnavailable(Unavailable):
+    """The store can't persist; nothing was acknowledged."""
+
+    code = "store-unavailable"
+
+
+class WriterStopped(Unavailable):
+    """An fsync failed, so this server accepts no append until it is restarted."""
+
+    code = "writer-stopped"
+    hint = "Check the disk, then restart the server: it recovers what was durable."
+
+
+class ClockLead(Unavailable):
+    """The log's clock leads the wall clock by more than clock-lead-max."""
+
+    code = "clock-lead"
+    hint = "Mend the machine's clock; appends go on when the wall clock has caught up."
+
+
+class ServerUnreachable(Unavailable):
+    """No answer from the server."""
+
+    code = "server-unreachable"
+    hint = "Is `headrace serve` running there? The address is --server or HEADRACE_SERVER."
+    exit_code = 4
