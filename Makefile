@@ -7,8 +7,10 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 WIRE := src/headrace/wire
 PROTO := kdb/wal/v1/wal.proto
 
+BENCH := $(filter-out harness,$(basename $(notdir $(wildcard bench/*.py))))
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format generate setup jars venv lock clean
+.PHONY: help demo test bench check format generate setup jars venv lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +20,9 @@ demo: setup ## Run the whole flow on this machine and compare what came out
 
 test: setup ## Run every test
 	@scripts/test
+
+bench: venv ## Measure: make bench, or make bench BENCH=pgbench_attached ARGS="--rounds 3"
+	@for bench in $(BENCH); do $(BIN)/python -m bench.$$bench $(ARGS) || exit; done
 
 check: venv ## Check format, lint, types, imports and house rules, as CI does
 	$(BIN)/ruff format --check

@@ -26,12 +26,15 @@ from headrace.log.history import frames_of_range
 from headrace.log.metadata import METADATA_NAME, Metadata
 from headrace.log.requests import Append
 from headrace.publisher.attach.selection import AttachRequest
-from headrace.publisher.attaching import attach_tables
+from headrace.publisher.attaching import attach_tables, opened_source
 from headrace.publisher.dsn import parse_dsn
+from headrace.publisher.marked import RowPlace
 from headrace.publisher.outbox import Outbox
+from headrace.publisher.owner import FeedPlace
 from headrace.wire.entry import decode_entry, digest, encode_half
 from headrace.wire.frame import Area, decode_area
 from tests.bench import Bench, append
+from tests.postgres import Cluster
 
 FORMATS = Path(__file__).parent / "formats"
 GENERATION = 1
@@ -162,10 +165,38 @@ def make_outbox(path: Path) -> None:
         application.execute("COMMIT")
 
 
+def make_outbox_postgres(path: Path) -> None:
+    """The same in PostgreSQL, as a dump in SQL: some of it marked and processed, some only marked, some waiting."""
+    with Cluster() as cluster:
+        source_dsn = parse_dsn(cluster.create_database("bank"))
+        with cluster.connect("bank") as application:
+            application.execute(
+                "CREATE TABLE account (id integer PRIMARY KEY, owner text NOT NULL, photo bytea, rate numeric(10, 4))"
+            )
+            application.execute("INSERT INTO account VALUES (1, 'Ada', '\\x00ff', 0.1)")
+            attach_tables(source_dsn, AttachRequest(feed="bank", tables=("account",)))
+            with opened_source(source_dsn) as source:
+                source.claim("bank", "agent-1", FeedPlace("inc", 1, 1), 0)
+                source.advance("bank", "agent-1", 1, None, 0)
+                last = source.batch("bank", "agent-1")[-1]
+                application.execute("UPDATE account SET owner = 'Ada L.' WHERE id = 1")
+                source.advance("bank", "agent-1", 1, RowPlace(last.id, last.sequence_id), 0)
+            with application.transaction():
+                application.execute("UPDATE account SET id = 2")
+                Outbox.add(application, "bank", {"uuid": "order-7", "state": "paid"})
+        dump = cluster.run("pg_dump", "--inserts", "--no-owner", database="bank").stdout
+    # Lines for psql alone differ with its minor version.
+    path.write_text(
+        "".join(line for line in dump.splitlines(keepends=True) if not line.startswith("\\")),
+        encoding="utf-8",
+    )
+
+
 MAKERS: dict[str, Callable[[Path], None]] = {
     "data": make_data_folder,
     "bookmarks.db": make_bookmarks,
     "outbox.db": make_outbox,
+    "outbox-postgres.sql": make_outbox_postgres,
 }
 """Name below ``formats/N/`` -> what makes it there."""
 

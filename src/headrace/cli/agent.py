@@ -1,16 +1,21 @@
-"""``headrace agent``: relay a database's outbox to its feeds, until told to stop."""
+"""``headrace agent``: relay a database's outbox to its feeds until told to stop, and show how that stands."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import os
+from collections.abc import Sequence
+from json import dumps as dump_json
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from headrace.publisher.agent import run_agent
+from headrace.publisher.attaching import opened_source
 from headrace.publisher.settings import AgentSettings, load_agent_settings
+from headrace.publisher.standing import FeedStanding, Holder
+from headrace.runtime.clock import SystemClock
 from headrace.runtime.shutdown import stop_event
 
 app = App(name="agent", help="Relay a database's outbox to a feed.")
@@ -35,8 +40,84 @@ def run_command(*, config: Path = Path("agent.toml"), takeover: Flag = False, js
     asyncio.run(_until_stopped(settings, takeover=takeover, as_json=json))
 
 
+@app.command(name="status")
+def status_command(*, config: Path = Path("agent.toml"), json: Flag = False) -> int:
+    """Show how the agent's feeds stand in the source: what waits, since when, and who holds the database up.
+
+    Reads the source only, so it works whether the agent runs or not. Exit code 1 if there is an alarm.
+
+    Parameters
+    ----------
+    config
+        The agent's settings.
+    json
+        Print one JSON document.
+    """
+    settings = load_agent_settings(config)
+    with opened_source(settings.find_dsn(os.environ)) as source:
+        source.check_outbox()
+        feeds = source.standing(settings.feeds)
+        holders = source.holders()
+        advice = source.advice()
+    now_ms = SystemClock().wall_ms()
+    document = {
+        "feeds": [_feed_document(one, now_ms) for one in feeds],
+        "holders": [
+            {"what": one.what, "detail": one.detail, "age-s": one.age_s, "transactions": one.transactions}
+            for one in holders
+        ],
+        "advice": advice,
+    }
+    if json:
+        print(dump_json(document, ensure_ascii=False))
+    else:
+        _tell_status(feeds, holders, advice, now_ms)
+    return int(any(one.alarm for one in feeds))
+
+
+def _feed_document(one: FeedStanding, now_ms: int) -> dict[str, object]:
+    return {
+        "feed": one.feed,
+        "agent-id": one.agent_id,
+        "epoch": one.epoch,
+        "incarnation": one.incarnation,
+        "next-sequence-id": one.next_sequence_id,
+        "processed-next": one.processed_next,
+        "waiting-rows": one.waiting_rows,
+        "oldest-waiting-ms": _age_ms(one, now_ms),
+        "alarm": None
+        if one.alarm is None
+        else {"code": one.alarm.code, "detail": one.alarm.detail, "hint": one.alarm.hint},
+    }
+
+
+def _age_ms(one: FeedStanding, now_ms: int) -> int | None:
+    return None if one.oldest_waiting_ms is None else max(0, now_ms - one.oldest_waiting_ms)
+
+
+def _tell_status(
+    feeds: Sequence[FeedStanding], holders: Sequence[Holder], advice: Sequence[str], now_ms: int
+) -> None:
+    for one in feeds:
+        age = _age_ms(one, now_ms)
+        since = "" if age is None else f", the oldest for {age / 1000:.1f} s"
+        owner = f"agent {one.agent_id} at epoch {one.epoch}" if one.agent_id else "no agent has run yet"
+        print(
+            f"{one.feed}: {one.waiting_rows} rows wait{since}; next sequence id {one.next_sequence_id}; {owner}"
+        )
+        if one.alarm:
+            print(f"  {one.alarm.code}: {one.alarm.detail}\n  {one.alarm.hint}")
+    for holder in holders:
+        age_text = "" if holder.age_s is None else f", open for {holder.age_s} s"
+        print(
+            f"holds the horizon: {holder.what} ({holder.detail}){age_text}; {holder.transactions} transactions since"
+        )
+    for line in advice:
+        print(f"advice: {line}")
+
+
 async def _until_stopped(settings: AgentSettings, *, takeover: bool, as_json: bool) -> None:
     stop = stop_event()
     if as_json:
-        print(json.dumps({"agent-id": settings.agent_id, "feeds": settings.feeds}), flush=True)
+        print(dump_json({"agent-id": settings.agent_id, "feeds": settings.feeds}), flush=True)
     await run_agent(settings, stop, takeover=takeover)

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from headrace.cli.copy_progress import copy_progress
+from headrace.cli.publisher_copy import copy_command
+from headrace.cli.publisher_grants import grants_command
 from headrace.entries.feed import check_feed_id
 from headrace.errors import Usage
 from headrace.publisher.attach.finding import Attached
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables, opened_source
+from headrace.publisher.copies import CopyState
 from headrace.publisher.dsn import Dsn, find_dsn
 from headrace.publisher.source import AttachedTable
 
 app = App(name="publisher", help="Attach tables to a feed, check and detach them.")
+
+app.command(copy_command, name="copy")
+app.command(grants_command, name="grants")
 
 Flag = Annotated[bool, Parameter(negative=())]
 Names = Annotated[list[str] | None, Parameter(negative=())]
@@ -89,7 +95,9 @@ def attach_command(
         before=before,
         copy=not no_copy,
     )
-    _tell_attached(attach_tables(_dsn(dsn, dsn_file), request, _tell_progress), as_json=json)
+    with copy_progress() as progress:
+        attached = attach_tables(_dsn(dsn, dsn_file), request, progress)
+    _tell_attached(attached, as_json=json)
 
 
 @app.command(name="detach")
@@ -240,10 +248,6 @@ def _split(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(part.strip() for name in names or () for part in name.split(",") if part.strip())
 
 
-def _tell_progress(table: str) -> None:
-    print(f"copying {table} ...", file=sys.stderr)
-
-
 def _tell_attached(found: Sequence[tuple[AttachedTable, Attached]], *, as_json: bool) -> None:
     if as_json:
         _print({"attached": [{**_document(one), "new": table.new} for table, one in found]})
@@ -253,6 +257,8 @@ def _tell_attached(found: Sequence[tuple[AttachedTable, Attached]], *, as_json: 
         print(
             f"{one.table}: {verb}, feed {one.feed}, schema version {one.version}, {one.copied_rows} rows copied"
         )
+        if one.copy_state == CopyState.FAILED:
+            print("  its copy failed; headrace publisher copy --status says why")
     print("Deliver them with: headrace agent run --config agent.toml")
 
 

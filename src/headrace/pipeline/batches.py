@@ -19,7 +19,15 @@ from pyspark.util import inheritable_thread_target
 
 from headrace.entries.entry import Op
 from headrace.pipeline.ledger import Ledger, PublishedFile, PublishedTable, folder_of, newest_version
-from headrace.pipeline.merge import APP_ID, APP_VERSION, TableBatch, apply_batch, create_empty, follow_schema
+from headrace.pipeline.merge import (
+    APP_ID,
+    APP_VERSION,
+    EXACT_WRITES,
+    TableBatch,
+    apply_batch,
+    create_empty,
+    follow_schema,
+)
 from headrace.pipeline.schemas import PlacedSchema, TableName, read_cleared, read_schema, unfit
 
 SCHEMA: Final = "schema"
@@ -96,7 +104,9 @@ class Batches:
         ledger.begin(survey.sequence_id, schemas)
         touched = {part.table for part in survey.parts if part.rows} | set(cleared)
         described = {placed.schema.name for placed in schemas} - touched
-        spark = entries.sparkSession
+        spark = entries.sparkSession  # the query's own copy of the session: what is set here stays here
+        for name, value in EXACT_WRITES.items():
+            spark.conf.set(name, value)
         spark.conf.set(APP_ID, f"headrace:{ledger.feed}:{ledger.incarnation}")
         spark.conf.set(APP_VERSION, str(survey.sequence_id))
         patched = {part.table for part in survey.parts if part.patches}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 _DAY_ONE: Final = date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # of times without a zone
+_EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EXACT: Final = Context(prec=80)  # Decimal's own context would round to 28 digits
 
@@ -24,7 +25,8 @@ def array_of(values: Sequence[Any], kind: Any) -> Any:
     """Return an Arrow array of the type ``kind``: one of those that columns of tables have.
 
     Values are of the type's own Python kind: int, float, bool, str, bytes, date, datetime (with a zone exactly where the
-    type has one), or Decimal with the type's scale. UnicodeEncodeError for text that has no UTF-8 form.
+    type has one), or Decimal with the type's scale. Dates and datetimes may also be the number that the type holds, days or
+    microseconds. UnicodeEncodeError for text that has no UTF-8 form.
     """
     if pa.types.is_string(kind):
         return _sized([None if value is None else value.encode() for value in values], kind)
@@ -37,10 +39,9 @@ def array_of(values: Sequence[Any], kind: Any) -> Any:
     if pa.types.is_decimal(kind):
         return _fixed(values, kind, lambda present: _decimals(present, kind.scale), Decimal(0))
     if pa.types.is_timestamp(kind):
-        return _fixed(values, kind, _microseconds, _EPOCH)
+        return _fixed(values, kind, _microseconds)
     if pa.types.is_date32(kind):
-        days = [None if value is None else value.toordinal() - _DAY_ONE for value in values]
-        return _fixed(days, kind, lambda present: np.array(present, np.int32))
+        return _fixed(values, kind, _days)
     return _fixed(values, kind, lambda present: np.array(present, kind.to_pandas_dtype()))
 
 
@@ -65,12 +66,20 @@ def _validity(values: Sequence[Any]) -> Any:
     return pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
-def _microseconds(values: list[datetime]) -> NDArray[np.int64]:
-    since = [
-        (value if value.tzinfo is None else (value - value.utcoffset()).replace(tzinfo=None)) - _EPOCH  # type: ignore[operator]  # a value with a zone has an offset
+def _days(values: list[date | int]) -> NDArray[np.int32]:
+    days = (value if isinstance(value, int) else value.toordinal() - _DAY_ONE for value in values)
+    return np.fromiter(days, np.int32, len(values))
+
+
+def _microseconds(values: list[datetime | int]) -> NDArray[np.int64]:
+    micros = (
+        value
+        if isinstance(value, int)
+        # A time difference, unlike a datetime, has room for the first and last hours of the calendar in other zones.
+        else (value - (_EPOCH if value.tzinfo is None else _EPOCH_UTC)) // _MICROSECOND
         for value in values
-    ]
-    return np.fromiter((one // _MICROSECOND for one in since), np.int64, len(since))
+    )
+    return np.fromiter(micros, np.int64, len(values))
 
 
 def _decimals(values: list[Decimal], scale: int) -> bytes:

@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 
 from headrace.entries.entry import Op
 from headrace.pipeline.cells import array_of
+from headrace.pipeline.moments import MOMENTS, value_text
 from headrace.pipeline.patches import KeyChange, fold
-from headrace.pipeline.rows import GONE, KEY, SEQUENCE_ID
+from headrace.pipeline.rows import GONE, KEY, SEQUENCE_ID, spark_columns, wrapped
 from headrace.pipeline.schemas import PlacedSchema, TableName, later_names, unfit
 
 SEED: Final = "seed"
-"""The op of a row as the table holds it, standing before the batch's entries of its key."""
+"""The op of a row as the table holds it, standing before the batch's entries of its key: dates and timestamps as numbers,
+``json`` columns as the text they hold."""
 
 CHANGES_DDL: Final = "key BINARY, changes ARRAY<STRUCT<sequence_id: BIGINT, op: STRING, value: BINARY>>"
 """What is folded: each key with its changes in ascending sequence ids."""
@@ -47,6 +49,7 @@ PLAIN_SCHEMA: Final = pa.schema(
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT: Final = msgspec.json.Decoder(str | None)
+_NUMBER: Final = msgspec.json.Decoder(int | None)
 
 
 def folded_batches(
@@ -69,7 +72,7 @@ def folded_batches(
                     place = change["sequence_id"]
                     lifted.append(lift.change(KeyChange(place, change["op"], change["value"])))
                 results.append(fold(lifted))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise unfit(feed, place, table, "", f"a patch of this key can't be merged: {error}") from None
         columns = zip(*results, strict=True) if results else ((), (), ())
         ids, ops, values = (list(column) for column in columns)
@@ -89,6 +92,8 @@ class _Lift:
         self._versions = versions
         newest = versions[-1].schema if versions else None
         self._json = [column.name for column in newest.columns if column.type == "json"] if newest else []
+        kinds = spark_columns(newest) if newest else {}
+        self._moments = {name: kind for name, kind in kinds.items() if kind in MOMENTS}
         self._names = [
             dict(zip(placed.schema.column_names(), later_names(placed.schema, rest), strict=True))
             for index, placed in enumerate(versions)
@@ -97,7 +102,7 @@ class _Lift:
 
     def change(self, change: KeyChange) -> KeyChange:
         if change.op == SEED:
-            return KeyChange(change.sequence_id, Op.PUT, self._unwrapped(change.value))
+            return KeyChange(change.sequence_id, Op.PUT, self._as_sent(change.value))
         if change.op == Op.DELETE or not self._versions:
             return change
         below = [i for i, placed in enumerate(self._versions) if placed.sequence_id < change.sequence_id]
@@ -113,15 +118,19 @@ class _Lift:
         }
         return change._replace(value=msgspec.json.encode(kept))
 
-    def _unwrapped(self, value: bytes) -> bytes:
-        """A json column stands as text in a table; in the row's JSON it stands as itself."""
-        if not self._json:
+    def _as_sent(self, value: bytes) -> bytes:
+        """Write a table's row as the feed would: times as text, what is JSON as itself."""
+        if not self._json and not self._moments:
             return value
         members = _MEMBERS.decode(value)
         for name in self._json:
             text = _TEXT.decode(bytes(members[name])) if name in members else None
             if text is not None:
-                members[name] = msgspec.Raw(text.encode())
+                members[name] = msgspec.Raw(wrapped(text.encode()))
+        for name, kind in self._moments.items():
+            number = _NUMBER.decode(bytes(members[name])) if name in members else None
+            if number is not None:
+                members[name] = msgspec.Raw(msgspec.json.encode(value_text(number, kind)))
         return msgspec.json.encode(members)
 
 

@@ -6,6 +6,7 @@ folder is one that the driver and all workers reach by the same path (a local di
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Final, TypeVar
@@ -20,6 +21,9 @@ from headrace.wire.versions import TABLES, check_readable
 FOLDER: Final = "_headrace"
 PLAIN: Final = "entries"
 """Folder of the table of entries that name no table."""
+
+FOLDER_BYTES_MAX: Final = 255
+"""What file systems allow; PostgreSQL's longest names of tables take 380 where every letter is written in hex."""
 
 _DELTA_COMMIT: Final = re.compile(r"(\d{20})\.json")
 _SAFE: Final = re.compile(r"[A-Za-z0-9_-]")
@@ -79,14 +83,20 @@ F = TypeVar("F", bound=Versioned)
 def folder_of(table: TableName) -> str:
     """Return the folder of a table below the tables' folder: ``main.accounts``. No two names share one.
 
-    Letters, digits, ``_`` and ``-`` stand for themselves, other characters as ``~`` and their UTF-8 bytes in hex.
+    Letters, digits, ``_`` and ``-`` stand for themselves, other characters as ``~`` and their UTF-8 bytes in hex. What is
+    longer than a folder's name may be is cut, and ends in ``~~`` and a hash of the whole.
     """
     if not table:
         return PLAIN
     name = ".".join("".join(_escaped(char) for char in part) for part in table)
     # A name of one part has no dot, so the sign before it can't make it another table's; nor can it before _ - and dot,
     # with which names of hidden files begin.
-    return name if len(table) > 1 and name[0] not in "_-." else f"~{name}"
+    name = name if len(table) > 1 and name[0] not in "_-." else f"~{name}"
+    if len(name) <= FOLDER_BYTES_MAX:
+        return name
+    # No other name has two such signs in a row, but at its beginning.
+    hashed = hashlib.sha256(name.encode()).hexdigest()[:32]
+    return f"{name[: FOLDER_BYTES_MAX - len(hashed) - 2]}~~{hashed}"
 
 
 def _escaped(char: str) -> str:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 from headrace.entries.entry import Op
 from headrace.pipeline.folding import PLAIN_DDL, SEED, folded_batches, plain_batches
 from headrace.pipeline.ledger import newest_version
+from headrace.pipeline.moments import MOMENTS, sql_number
 from headrace.pipeline.rows import (
     CHANGE_DDL,
     GONE,
@@ -38,11 +39,12 @@ _MAPPING: Final = "delta.columnMapping.mode"
 _MAPPED: Final = set(" ,;{}()\n\t=")
 """Characters that a column's name can have only where Delta keeps names apart from the files' own."""
 
-_JSON_OPTIONS: Final = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+EXACT_WRITES: Final = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
+"""Session settings with which every date and timestamp is written as the number it is, and any reader gets it back: the
+default's nanoseconds (INT96) wrap around in other readers before 1677 and after 2262."""
 
 
 class TableBatch(NamedTuple):
@@ -64,7 +66,8 @@ class TableBatch(NamedTuple):
 def apply_batch(spark: SparkSession, path: Path, batch: TableBatch) -> None:
     """Bring the table at ``path`` up to the end of the batch, making it if it isn't there. Safe to repeat.
 
-    The caller has set :data:`APP_ID` and :data:`APP_VERSION` in ``spark``. ValueUnfit comes as the text of a JVM error.
+    The caller has set :data:`APP_ID`, :data:`APP_VERSION` and :data:`EXACT_WRITES` in ``spark``. ValueUnfit comes as the
+    text of a JVM error.
     """
     exists = newest_version(path) is not None
     if exists:
@@ -118,8 +121,9 @@ def _seeds(spark: SparkSession, path: Path, batch: TableBatch) -> DataFrame:
     patched = batch.rows.where(F.col("op") == Op.PATCH.value).select(F.col("key").alias(KEY)).distinct()
     current = spark.read.format("delta").load(str(path)).where(F.col(SEQUENCE_ID) > batch.cleared_at)
     if batch.versions:
-        names = [quoted(name) for name in batch.versions[-1].schema.column_names()]
-        value = F.to_json(F.struct(*names), _JSON_OPTIONS).cast("binary")
+        kinds = spark_columns(batch.versions[-1].schema).items()
+        columns = [F.expr(_seed_sql(quoted(name), kind)).alias(name) for name, kind in kinds]
+        value = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).cast("binary")
     else:
         value = F.coalesce(F.col("value").cast("binary"), F.col("value_binary"))
     return current.join(patched, KEY, "left_semi").select(
@@ -128,6 +132,11 @@ def _seeds(spark: SparkSession, path: Path, batch: TableBatch) -> DataFrame:
         F.lit(SEED).alias("op"),
         value.alias("value"),
     )
+
+
+def _seed_sql(name: str, kind: str) -> str:
+    # As JSON Spark writes years BC like those AD.
+    return sql_number(name, kind) if kind in MOMENTS else name
 
 
 def _typed(batch: TableBatch, net: DataFrame) -> DataFrame:

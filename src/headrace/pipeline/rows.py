@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from msgspec import Meta, Raw
 from headrace.entries.entry import Op
 from headrace.errors import ValueUnfit
 from headrace.pipeline.cells import array_of
+from headrace.pipeline.moments import DATE, TIMESTAMP, TIMESTAMP_NTZ, days_of, micros_of
 from headrace.pipeline.schemas import Column, PlacedSchema, TableName, TableSchema, later_names, unfit
 
 KEY: Final = "_headrace_key"
@@ -33,21 +35,43 @@ Convert = Callable[[Any], Any]
 
 
 class ColumnKind(NamedTuple):
-    """How one type of the feed's schemas is written in Spark, in Arrow and as a msgspec annotation."""
+    """How one type of the feed's schemas is written in Spark, in Arrow and as a msgspec annotation.
+
+    ``convert`` makes the column's value of what msgspec made; ``odd`` makes it of a text that may be one msgspec refuses.
+    """
 
     spark: str
     arrow: Any
     annotation: Any
     convert: Convert | None = None
+    odd: Convert | None = None
 
 
 def _float_of(value: float | str) -> float:
     return float(value)  # "NaN", "Infinity" and "-Infinity" are Python's own words
 
 
-def _text_of(raw: Raw) -> str | None:
+def _json_of(raw: Raw) -> str | None:
     text = bytes(raw)
-    return None if text == b"null" else text.decode()
+    return None if text == b"null" else unwrapped(text).decode()
+
+
+def unwrapped(text: bytes) -> bytes:
+    """Return the JSON text that a value of a ``json`` column stands for: ``X`` of ``{"json": X}``, else the value itself."""
+    match = _WRAPPED.fullmatch(text)
+    # Where there are more members, the last one's value is not all that follows the first one's name.
+    return match[1] if match and match[1] == bytes(_MEMBERS.decode(text).get("json", b"")) else text
+
+
+def wrapped(text: bytes) -> bytes:
+    """Return a value that stands for the JSON text ``text`` in a ``json`` column; :func:`unwrapped` gives it back."""
+    return b'{"json":' + text + b"}" if text == b"null" or unwrapped(text) != text else text
+
+
+def _number_text(text: str) -> str:
+    if _NUMERIC.fullmatch(text) is None:
+        raise ValueError(f"{text[:80]!r} is no number in plain digits")
+    return text
 
 
 def _decimal_of(precision: int, scale: int) -> Convert:
@@ -66,12 +90,34 @@ def _decimal_of(precision: int, scale: int) -> Convert:
     return convert
 
 
-def _same_text(value: time) -> str:
-    return value.isoformat()
+def _time_text(value: time | str) -> str:
+    return value if isinstance(value, str) else value.isoformat()
+
+
+def _odd_time(text: str) -> str:
+    if _MIDNIGHT.fullmatch(text):
+        return "24:00:00"  # PostgreSQL's end of a day, which is another value than 00:00:00
+    if _TOO_FINE.search(text.encode()):
+        raise ValueError(f"{text[:80]!r} has more than six decimals")
+    try:
+        return msgspec.convert(text, time).isoformat()
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 DECIMAL_DIGITS_MAX: Final = 38
 """Most digits of a decimal in Spark, Delta and Arrow."""
+
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
+_WRAPPED: Final = re.compile(rb'\{\s*"json"\s*:\s*(.*\S)\s*\}', re.DOTALL)
+_NUMERIC: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?|NaN|-?Infinity")
+_MIDNIGHT: Final = re.compile(r"24:00:00(?:\.0+)?")
+# Looking back from the rarer dot is quicker than forward from each colon.
+_TOO_FINE: Final = re.compile(rb"\.(?<=:[0-9]{2}\.)[0-9]{6}[0-9]*[1-9]")
+"""What msgspec would round: a time with more than six decimals."""
+
+_REFUSED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises where bytes are no such row; the last one where JSON is nested about a thousand levels deep."""
 
 _INT64: Final = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _KINDS: Final = {
@@ -80,11 +126,24 @@ _KINDS: Final = {
     "string": ColumnKind("string", pa.string(), str),
     "binary": ColumnKind("binary", pa.binary(), bytes),
     "boolean": ColumnKind("boolean", pa.bool_(), bool),
-    "date": ColumnKind("date", pa.date32(), date),
-    "time": ColumnKind("string", pa.string(), time, _same_text),
-    "timestamp": ColumnKind("timestamp", pa.timestamp("us", tz="UTC"), Annotated[datetime, Meta(tz=True)]),
-    "timestamp-ntz": ColumnKind("timestamp_ntz", pa.timestamp("us"), Annotated[datetime, Meta(tz=False)]),
-    "json": ColumnKind("string", pa.string(), Raw, _text_of),
+    "decimal": ColumnKind("string", pa.string(), str, _number_text),
+    "date": ColumnKind(DATE, pa.date32(), date, None, days_of),
+    "time": ColumnKind("string", pa.string(), time, _time_text, _odd_time),
+    "timestamp": ColumnKind(
+        TIMESTAMP,
+        pa.timestamp("us", tz="UTC"),
+        Annotated[datetime, Meta(tz=True)],
+        None,
+        partial(micros_of, zoned=True),
+    ),
+    "timestamp-ntz": ColumnKind(
+        TIMESTAMP_NTZ,
+        pa.timestamp("us"),
+        Annotated[datetime, Meta(tz=False)],
+        None,
+        partial(micros_of, zoned=False),
+    ),
+    "json": ColumnKind("string", pa.string(), Raw, _json_of),
 }
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 
@@ -151,40 +210,69 @@ class RowDecoder:
         self._schema = schema
         self._feed = feed
         kinds = kinds_of(schema)
+        # Required fields first, as a class wants them; the order in JSON is free.
+        self._places = sorted(range(len(kinds)), key=lambda place: schema.columns[place].nullable)
+        self._decode = self._decoder([kind.annotation for kind in kinds])
+        self._convert = [kinds[place].convert for place in self._places]
+        odd = [(at, kinds[place].odd) for at, place in enumerate(self._places)]
+        self._odd = [(at, convert) for at, convert in odd if convert is not None]
+        self._decode_odd = self._decoder([str if kind.odd else kind.annotation for kind in kinds])
+        self._target = later_names(schema, later)
+
+    def _decoder(self, annotations: Sequence[Any]) -> Callable[[bytes], Any]:
+        columns = self._schema.columns
         fields: list[Any] = []
-        for place, (column, kind) in enumerate(zip(schema.columns, kinds, strict=True)):
-            if not column.nullable:
-                fields.append((f"c{place}", kind.annotation))
-            elif kind.annotation is Raw:
+        for place in self._places:
+            annotation = annotations[place]
+            if not columns[place].nullable:
+                fields.append((f"c{place}", annotation))
+            elif annotation is Raw:
                 fields.append((f"c{place}", Raw, Raw(b"null")))
             else:
-                fields.append((f"c{place}", kind.annotation | None, None))
-        # Required fields first, as a class wants them; the order in JSON is free.
-        self._places = sorted(range(len(fields)), key=lambda place: len(fields[place]))
+                fields.append((f"c{place}", annotation | None, None))
         row = msgspec.defstruct(
             "Row",
-            [fields[place] for place in self._places],
-            rename={f"c{place}": column.name for place, column in enumerate(schema.columns)},
+            fields,
+            rename={f"c{place}": column.name for place, column in enumerate(columns)},
             forbid_unknown_fields=True,
         )
-        self._decode = msgspec.json.Decoder(row).decode
-        self._convert = [kinds[place].convert for place in self._places]
-        self._target = later_names(schema, later)
+        return msgspec.json.Decoder(row).decode
 
     def read(self, values: Sequence[bytes], sequence_ids: Sequence[int]) -> dict[str, list[Any]]:
         """Return the rows' columns by their newest names, one list a column; ValueUnfit names the first that is wrong."""
-        rows = []
+        rows: list[Sequence[Any]] = []
+        times = bool(self._odd)
         for value, sequence_id in zip(values, sequence_ids, strict=True):
             try:
-                rows.append(msgspec.structs.astuple(self._decode(value)))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise self._unfit(sequence_id, str(error)) from None
+                if times and _TOO_FINE.search(value):
+                    rows.append(self._odd_row(value, sequence_id))
+                else:
+                    rows.append(msgspec.structs.astuple(self._decode(value)))
+            except _REFUSED as error:
+                if not times:
+                    raise self._unfit(sequence_id, str(error)) from None
+                rows.append(self._odd_row(value, sequence_id))
         columns: dict[str, list[Any]] = {}
         for at, place in enumerate(self._places):
             target = self._target[place]
             if target is not None:
                 columns[target] = self._converted(at, [row[at] for row in rows], sequence_ids)
         return columns
+
+    def _odd_row(self, value: bytes, sequence_id: int) -> Sequence[Any]:
+        """Read a row whose times may be written as msgspec has no words for; slower by as much as such a row is rare."""
+        try:
+            row = list(msgspec.structs.astuple(self._decode_odd(value)))
+        except _REFUSED as error:
+            raise self._unfit(sequence_id, str(error)) from None
+        for at, convert in self._odd:
+            if row[at] is not None:
+                try:
+                    row[at] = convert(row[at])
+                except ValueError as error:
+                    name = self._schema.columns[self._places[at]].name
+                    raise self._unfit(sequence_id, str(error), name) from None
+        return row
 
     def _converted(self, at: int, values: list[Any], sequence_ids: Sequence[int]) -> list[Any]:
         convert = self._convert[at]
@@ -194,7 +282,7 @@ class RowDecoder:
                 if value is not None:
                     try:
                         values[row] = convert(value)
-                    except ValueError as error:
+                    except (ValueError, msgspec.MsgspecError) as error:
                         raise self._unfit(sequence_ids[row], str(error), column.name) from None
         if not column.nullable and column.type == "json" and None in values:
             problem = "null in a column that is not nullable"

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from headrace.errors import SetupMissing
 from headrace.pipeline.jars import DELTA, KAFKA, jars_folder, require
 from headrace.pipeline.java import find_java
+from headrace.pipeline.merge import EXACT_WRITES
 from headrace.pipeline.source import register
 
 SHUFFLE_PARTITIONS_MAX: Final = 8
@@ -99,6 +100,9 @@ def _configuration(settings: SessionSettings, jars: list[str]) -> dict[str, str]
         "spark.python.unix.domain.socket.dir": sockets,
         "spark.python.daemon.module": "headrace.pipeline.daemon",
         "spark.sql.session.timeZone": "UTC",
+        # Otherwise what a filter on dates and timestamps is given goes through a calendar that lacks ten days of 1582
+        # and has no place for the least values: rows would be missed, or the query fail.
+        "spark.sql.datetime.java8API.enabled": "true",
         # Rows may have a MiB each, and Arrow's offsets 31 bits.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES_MAX),
         "spark.sql.shuffle.partitions": str(partitions),
@@ -112,4 +116,4 @@ def _configuration(settings: SessionSettings, jars: list[str]) -> dict[str, str]
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if settings.short_lived:
         found |= SHORT_LIVED
-    return found | dict(settings.more)
+    return found | EXACT_WRITES | dict(settings.more)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.errors import Stopped
@@ -21,8 +22,9 @@ from headrace.pipeline.batches import BatchDone, Batches
 from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.failures import error_of
 from headrace.pipeline.ledger import Ledger, PublishedFile, local_folder, read_published
+from headrace.pipeline.moments import MOMENTS, python_value, sql_number
 from headrace.pipeline.planner import BYTES_MAX, ENTRIES_MAX
-from headrace.pipeline.rows import KEY, SEQUENCE_ID
+from headrace.pipeline.rows import KEY, SEQUENCE_ID, quoted
 from headrace.pipeline.schemas import TableName
 from headrace.pipeline.source import DEFAULT_SERVER, FORMAT, register
 
@@ -203,8 +205,9 @@ class _Run:
 def read_tables(spark: SparkSession, to: str) -> dict[TableName, DataFrame]:
     """Return the published tables by name, exactly at the versions that show one moment, with the source's columns alone.
 
-    The name () is the table of entries that name no table: its columns are key, value and value_binary.
-    NothingPublished if there is no such moment yet.
+    The name () is the table of entries that name no table: its columns are key, value and value_binary. Dates and timestamps
+    may be such as Python has none of (infinities, years BC and above 9999): ``collect()`` would fail there. Filters,
+    ``unix_micros(column)``, ``unix_date(column)`` and ``toArrow()`` do not. NothingPublished if there is no such moment yet.
     """
     folder = local_folder(to)
     published = read_published(folder)
@@ -218,13 +221,20 @@ def read_tables(spark: SparkSession, to: str) -> dict[TableName, DataFrame]:
 
 
 def iter_rows(spark: SparkSession, to: str) -> Iterator[tuple[TableName, dict[str, Any]]]:
-    """Yield every published row with its table's name, one table at a time: for comparisons, not for large tables."""
+    """Yield every published row with its table's name, one table at a time: for comparisons, not for large tables.
+
+    Dates are ``date``, timestamps ``datetime`` in UTC, those without a zone naive. One that Python has none of is the text
+    it has in a feed: ``infinity``, ``294246-12-31T23:59:59+00:00``, ``0044-03-15 BC`` (docs/formats/tables.md).
+    """
     for table, frame in read_tables(spark, to).items():
-        for row in frame.coalesce(1).toLocalIterator():
-            yield (
-                table,
-                {
-                    name: bytes(value) if isinstance(value, bytearray) else value
-                    for name, value in row.asDict().items()
-                },
-            )
+        kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        moments = {name: kind for name, kind in kinds.items() if kind in MOMENTS}
+        numbers = {name: F.expr(sql_number(quoted(name), kind)) for name, kind in moments.items()}
+        for row in frame.withColumns(numbers).coalesce(1).toLocalIterator():
+            found = row.asDict()
+            for name, value in found.items():
+                if isinstance(value, bytearray):
+                    found[name] = bytes(value)
+                elif name in moments and value is not None:
+                    found[name] = python_value(value, moments[name])
+            yield table, found

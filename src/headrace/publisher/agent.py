@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from headrace.client.http import FeedClient
@@ -16,6 +17,7 @@ from headrace.errors import AgentFenced, HeadraceError
 from headrace.publisher.databases import open_source
 from headrace.publisher.relay import FeedEnded, FeedRelay, FeedServer
 from headrace.publisher.settings import AgentSettings
+from headrace.publisher.source import Source
 from headrace.publisher.thread import SourceThread
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.clock import Clock, SystemClock
@@ -142,10 +144,11 @@ class _Agent:
     async def _watch(self) -> None:
         """Wake the relays when another connection has committed; open the source anew when it was replaced."""
         changed_at = self._clock.monotonic()
-        backoff = Backoff()
+        backoff = Backoff(delay_s_max=BACKOFF_S_MAX)
         while not self._ending.is_set():
+            busy = self._clock.monotonic() - changed_at < AWAKE_FOR_S
             try:
-                if await self._source.run(lambda source: source.has_changed()):
+                if await self._source.run(partial(_has_changed, busy=busy)):
                     changed_at = self._clock.monotonic()
                     self._wake()
                 backoff.reset()
@@ -154,9 +157,8 @@ class _Agent:
             except HeadraceError as trouble:
                 self._log.warning("the source does not answer", code=trouble.code, detail=trouble.detail)
                 await wait_for_stop(self._ending, backoff.next_delay())
-                if not self._source.is_open:
+                if not self._source.is_open or await self._source.run(lambda source: source.is_replaced()):
                     await self._reopen()
-            busy = self._clock.monotonic() - changed_at < AWAKE_FOR_S
             await wait_for_stop(self._ending, AWAKE_POLL_S if busy else ASLEEP_POLL_S)
 
     async def _reopen(self) -> None:
@@ -181,3 +183,7 @@ class _Agent:
         count = 1
         while count and not self._ending.is_set():
             count = await self._source.run(lambda source: source.sweep(feed, before_ms))
+
+
+def _has_changed(source: Source, *, busy: bool) -> bool:
+    return source.has_changed(busy=busy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,7 +12,9 @@ from headrace.errors import (
     FeedRecreated,
     OutboxBehindFeed,
     Refused,
+    SourceUnavailable,
     Stopped,
+    Usage,
 )
 
 
@@ -41,7 +43,10 @@ class Alarm(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """A row of ``headrace_owner``. Sequence ids: the next to give, the first unprocessed, the least that is still kept."""
+    """How far a feed is, as the outbox database says. Each database's own row adds what it needs beside.
+
+    Sequence ids: the next to give, the first unprocessed, the least that is still kept.
+    """
 
     feed: str
     agent_id: str
@@ -50,20 +55,13 @@ class Owner(msgspec.Struct, frozen=True):
     next_sequence_id: int
     processed_next: int
     kept_from: int
-    marked_id: int
-    unit_end: int
-    unit_index: int
-    done_id: int
-    swept_id: int
-    history_id: int
-    alarm: Alarm | None = None
-    accepted: Alarm | None = None
+    alarm: Alarm | None
+    accepted: Alarm | None
 
     @property
     def progress(self) -> tuple[str | int | None, ...]:
         """What only the owning agent moves. A sweep, a detach, an alarm, an acceptance leave it as it is."""
-        ids = self.marked_id, self.unit_end, self.unit_index, self.done_id, self.history_id
-        return self.agent_id, self.epoch, self.incarnation, self.next_sequence_id, self.processed_next, *ids
+        return self.agent_id, self.epoch, self.incarnation, self.next_sequence_id, self.processed_next
 
 
 class Resume(NamedTuple):
@@ -153,6 +151,63 @@ def _stop(kind: type[Stopped | Refused], feed: str, detail: str) -> Stopped | Re
         "then start the agent again."
     )
     return kind(detail, hint=hint)
+
+
+AnyOwner = TypeVar("AnyOwner", bound=Owner)
+
+
+def check_unmoved(
+    owner: AnyOwner | None, feed: str, agent_id: str, epoch: int, known: AnyOwner | None
+) -> AnyOwner:
+    """Return ``owner`` if the feed is this agent's at this epoch, and stands just where this agent left it (``known``).
+
+    Every marking transaction asks. Raises AgentFenced if another took over, SourceUnavailable if ``owner`` is not as
+    ``known`` or nothing is known: a restore can put an earlier state into the open database, at the same epoch, and sequence
+    ids that the feed already has would then be given to new rows. Where the outbox is must be compared with the feed first.
+    """
+    older = owner is not None and owner.epoch < epoch
+    if owner is None or (older and (known is None or known.incarnation == owner.incarnation)):
+        raise _moved(feed)
+    if owner.agent_id != agent_id or owner.epoch != epoch:
+        raise AgentFenced(
+            f"rows of {feed} are marked by {owner.agent_id} at epoch {owner.epoch}, "
+            f"this agent is {agent_id} at epoch {epoch}"
+        )
+    if known is None or owner.progress != known.progress:
+        raise _moved(feed)
+    return owner
+
+
+def _moved(feed: str) -> SourceUnavailable:
+    return SourceUnavailable(
+        f"the outbox of {feed} is not where this agent left it: the database was restored or opened anew",
+        hint="It is compared with the feed anew.",
+    )
+
+
+def alarm_to_accept(owner: Owner | None, feed: str, reason: str) -> Alarm:
+    """Return the alarm over which the agent stopped, with the operator's ``reason``; Usage if there is none to accept."""
+    if owner is None or owner.alarm is None or owner.alarm.code not in ACCEPTABLE:
+        found = (
+            "no agent has stopped"
+            if owner is None or owner.alarm is None
+            else f"its alarm is {owner.alarm.code}"
+        )
+        raise Usage(
+            f"{feed}: there is nothing to accept: {found}",
+            hint=f"Only {', '.join(sorted(ACCEPTABLE))} can be accepted, after the agent has stopped with it.",
+        )
+    return msgspec.structs.replace(owner.alarm, reason=reason)
+
+
+def write_alarm(alarm: Alarm | None) -> str | None:
+    """Return the alarm as it is stored: JSON text, None for none."""
+    return None if alarm is None else msgspec.json.encode(alarm).decode()
+
+
+def read_alarm(text: str | None) -> Alarm | None:
+    """Return the alarm that :func:`write_alarm` wrote."""
+    return None if text is None else msgspec.json.decode(text, type=Alarm)
 
 
 ACCEPTABLE = frozenset({FeedRecreated.code, OutboxBehindFeed.code, FeedBehindOutbox.code})

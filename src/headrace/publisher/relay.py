@@ -44,6 +44,12 @@ FLOOR_S: Final = 5.0
 CHECK_EVERY_S: Final = 60.0
 """Triggers are compared with the catalogue at least this often; a change of the schema asks for it at once."""
 
+COPY_LOOK_S: Final = 5.0
+"""How often a feed without a copy is asked whether one was begun."""
+
+MEND_EVERY_S: Final = 2.0
+"""What could be mended but for a lock or a right that is missing is tried again this often."""
+
 WAITS: Final = (AttachUnsafe, TableNotFound)
 """Something in the source keeps the feed from going on until a person mends it there; it then goes on by itself."""
 
@@ -126,7 +132,7 @@ class FeedRelay:
         self._findings: list[Finding] = []
         self._schema_version: int | None = None
         self._check_at = 0.0
-        self._copying = True
+        self._copy_at = 0.0
         self._marked_at_ms: int | None = None
 
     async def run(self, ending: asyncio.Event) -> None:
@@ -162,7 +168,7 @@ class FeedRelay:
         except MISPLACED as stop:
             raise await self._ended(stop, place) from None
         self._log.info("joined the feed", **place._asdict(), resume=resume._asdict())
-        self._check_at, self._copying, self._marked_at_ms = 0.0, True, None
+        self._check_at, self._copy_at, self._marked_at_ms = 0.0, 0.0, None
         return Joined(place, generation)
 
     async def _relay(self, joined: Joined, ending: asyncio.Event) -> None:
@@ -177,8 +183,8 @@ class FeedRelay:
             await self._check_if_due()
             await self._advance(joined, done, rows_max=0 if ending.is_set() else APPEND_ENTRIES_MAX)
             batch = await self._batch()
-            if not batch and not await self._copy():
-                await self._wait(FLOOR_S)
+            if not await self._copy() and not batch:
+                await self._wait(min(FLOOR_S, self._copy_at - self._clock.monotonic()))
 
     async def _post(self, batch: list[MarkedRow], joined: Joined) -> RowPlace:
         """Append ``batch``; returns only when it is durable in the feed, once and in its place."""
@@ -220,16 +226,23 @@ class FeedRelay:
                 self._log.error("alarm", code=finding.kind, table=finding.table, detail=finding.detail)
         # A rebuild changes the schema itself; it, or an attach elsewhere, leaves copies to be made.
         self._schema_version = await self._source.run(lambda source: source.schema_version())
-        self._copying = True
+        self._copy_at = 0.0
         self._findings = findings
-        self._check_at = self._clock.monotonic() + CHECK_EVERY_S
+        waits = any(finding.kind.mendable for finding in findings)
+        self._check_at = self._clock.monotonic() + (MEND_EVERY_S if waits else CHECK_EVERY_S)
 
     async def _copy(self) -> bool:
-        """Copy one chunk; True if there may be rows to mark now, the last chunk's too: nobody else tells us of our own."""
-        copied = self._copying
-        if copied:
-            self._copying = await self._source.run(lambda source: source.copy_pending(self.feed))
-        return copied
+        """Take one step of a copy if one is due; True if there may be rows to mark now: nobody else tells us of our own.
+
+        After each pass, whether there is a backlog or not: a step is small beside an append, and a busy feed's copy would
+        never end otherwise.
+        """
+        if self._clock.monotonic() < self._copy_at:
+            return False
+        step = await self._source.run(lambda source: source.copy_pending(self.feed))
+        # Without a copy we look again from time to time: a command may begin or resume one, and be killed.
+        self._copy_at = self._clock.monotonic() + (COPY_LOOK_S if step is None else step.wait_s)
+        return True
 
     async def _wait(self, seconds: float) -> None:
         try:

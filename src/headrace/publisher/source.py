@@ -11,8 +11,10 @@ from typing import NamedTuple, Protocol
 
 from headrace.publisher.attach.finding import Attached, Finding
 from headrace.publisher.attach.selection import AttachRequest
+from headrace.publisher.copies import CopyRequest, CopyStanding, CopyState, CopyStep
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace
 from headrace.publisher.owner import Alarm, FeedPlace, Resume
+from headrace.publisher.standing import FeedStanding, Holder
 
 
 class AttachedTable(NamedTuple):
@@ -45,8 +47,23 @@ class Source(Protocol):
     def attach(self, request: AttachRequest) -> list[AttachedTable]:
         """Put triggers on the tables of ``request``, all or none; idempotent. Begins the copies of their rows."""
 
-    def copy_chunk(self, number: int) -> bool:
-        """Copy the next rows of an attachment in a bounded transaction; False once there are no more. Resumable."""
+    def begin_copy(self, request: CopyRequest) -> int:
+        """Begin a copy of an attached table's rows, or find the same one that runs; returns its number.
+
+        Raises Usage (a condition that the database refuses; the same copy is paused), TableNotFound (not attached).
+        """
+
+    def copy_chunk(self, number: int) -> CopyStep | None:
+        """Take the next bounded step of the copy ``number``; None once it doesn't run (any more). Resumable.
+
+        Safe for several processes at once: who comes while another works on this copy does nothing.
+        """
+
+    def copies(self) -> list[CopyStanding]:
+        """Return the copies of attached tables, running and ended, oldest first."""
+
+    def set_copy_state(self, number: int, state: CopyState) -> None:
+        """Pause (PAUSED), resume (RUNNING) or cancel (CANCELLED) a copy; nothing happens to one that is over."""
 
     def detach(self, tables: Sequence[str], *, discard: bool = False) -> list[DetachedTable]:
         """Take triggers away (of all tables if none is named), and what was made for them once it is delivered."""
@@ -98,17 +115,26 @@ class Source(Protocol):
     def mend(self, feed: str) -> list[Finding]:
         """Check the feed's attached tables, rebuild what can be rebuilt; returns what is left for a person."""
 
-    def copy_pending(self, feed: str) -> bool:
-        """Copy one chunk of an unfinished copy of ``feed``, if there is one; False once there is none."""
+    def copy_pending(self, feed: str) -> CopyStep | None:
+        """Take one bounded step of a copy of ``feed`` that runs; None if none runs, else when the next step is due."""
 
     def sweep(self, feed: str, processed_before_ms: int) -> int:
         """Delete one bounded chunk of rows processed before then; returns how many."""
 
-    def has_changed(self) -> bool:
-        """Return whether another connection may have committed since the last call. Cheap: it is polled."""
+    def has_changed(self, *, busy: bool) -> bool:
+        """Return whether another connection may have committed since the last call. Cheap: it is polled.
+
+        ``busy``: there was a change a moment ago. A source that can be woken may go to sleep when it is not.
+        """
 
     def is_replaced(self) -> bool:
-        """Return whether the DSN names another database by now (a file put in the place of the one that is open). Cheap."""
+        """Return whether to open the source anew: its connection is gone, or the DSN names another file by now. Cheap."""
 
     def schema_version(self) -> int:
         """Return a number that changes with the schema. Cheap: it is asked before each marking."""
+
+    def standing(self, feeds: Sequence[str] | None = None) -> list[FeedStanding]:
+        """Return how ``feeds`` stand in the outbox; all that it knows, if none are named."""
+
+    def holders(self) -> list[Holder]:
+        """Return what keeps the database from removing old row versions, oldest first."""

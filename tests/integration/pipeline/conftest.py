@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,11 @@ from pyspark.sql import SparkSession
 from headrace.pipeline import jars
 from headrace.pipeline.java import find_java
 from headrace.pipeline.session import SessionSettings, open_session
+from headrace.pipeline.tables import Summary, run_tables
 from tests.integration.pipeline.source_tables import SourceTables
 from tests.servers import Feed, ServerProcess, serving
 
+Run = Callable[..., Summary]
 _numbers = itertools.count(1)
 
 
@@ -61,3 +63,21 @@ def source(feed: Feed) -> SourceTables:
 def to(tmp_path: Path) -> str:
     """An empty folder for tables."""
     return str(tmp_path / "tables")
+
+
+@pytest.fixture
+def run(spark: SparkSession, feed: Feed, to: str) -> Run:
+    """Bring the tables of the feed up to its head."""
+
+    def once(*, server: str = "", entries_max: int = 1_000_000) -> Summary:
+        return run_tables(
+            spark,
+            feed=feed.name,
+            to=to,
+            server=server or feed.server.url,
+            once=True,
+            entries_max=entries_max,
+            retry_s=20,
+        )
+
+    return once

@@ -9,6 +9,13 @@ from typing import Any
 from tests.servers import Feed
 
 Row = dict[str, Any]
+Table = str | tuple[str, str]
+"""A table's name: (schema, table), or the table alone in the schema ``main``."""
+
+
+def parts(table: Table) -> list[str]:
+    """The ``table`` of an entry."""
+    return ["main", table] if isinstance(table, str) else list(table)
 
 
 def column(name: str, kind: str, *, nullable: bool = True, was: str = "") -> Row:
@@ -25,23 +32,24 @@ class SourceTables:
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
-        self.rows: dict[str, dict[Any, Row]] = {}
+        self.rows: dict[Table, dict[Any, Row]] = {}
         self.plain: dict[str, Any] = {}
-        self._versions: dict[str, int] = {}
+        self._versions: dict[Table, int] = {}
         self._pending: list[Row] = []
         self._transactions = itertools.count(1)
 
-    def schema(self, table: str, *columns: Row) -> None:
+    def schema(self, table: Table, *columns: Row) -> None:
         """Announce a table, or a newer version of its columns."""
         version = self._versions[table] = self._versions.get(table, 0) + 1
         self.rows.setdefault(table, {})
+        database, name = parts(table)
         self._pending.append(
             {
                 "control": "schema",
-                "key": f"\0schema/main/{table}/{version}",
+                "key": f"\0schema/{database}/{name}/{version}",
                 "changes": {
-                    "database": "main",
-                    "table": table,
+                    "database": database,
+                    "table": name,
                     "version": version,
                     "columns": list(columns),
                     "key": ["id"],
@@ -49,23 +57,23 @@ class SourceTables:
             }
         )
 
-    def put(self, table: str, row: Row, *, shown: Row | None = None, copy: bool = False) -> None:
+    def put(self, table: Table, row: Row, *, shown: Row | None = None, copy: bool = False) -> None:
         """Insert or replace a row. ``shown``: the members that a table shows otherwise than they stand in JSON."""
         self.rows[table][row["id"]] = row | (shown or {})
         self._entry(table, row["id"], row, "put", **({"copy": True} if copy else {}))
 
-    def patch(self, table: str, key: Any, changes: Row) -> None:
+    def patch(self, table: Table, key: Any, changes: Row) -> None:
         """Change some members of a row (none of them an object: those are merged, see the unit tests)."""
         current = self.rows[table].setdefault(key, {"id": key})
         for name, value in changes.items():
             current[name] = value
         self._entry(table, key, changes, "patch")
 
-    def delete(self, table: str, key: Any) -> None:
+    def delete(self, table: Table, key: Any) -> None:
         """Delete a row."""
         self._entry(table, key, self.rows[table].pop(key), "delete")
 
-    def truncate(self, table: str) -> None:
+    def truncate(self, table: Table) -> None:
         """Clear a table."""
         self.rows[table].clear()
         self.control("truncate", table)
@@ -81,10 +89,11 @@ class SourceTables:
             self.plain[key] = changes
         self._pending.append({"op": op, "key": key, "changes": changes})
 
-    def control(self, name: str, table: str) -> None:
+    def control(self, name: str, table: Table) -> None:
         """A control entry about a table, such as copy-begin."""
-        changes = {"database": "main", "table": table, "version": self._versions[table]}
-        key = f"\0{name}/main/{table}/{len(self._pending)}"
+        database, own = parts(table)
+        changes = {"database": database, "table": own, "version": self._versions[table]}
+        key = f"\0{name}/{database}/{own}/{len(self._pending)}"
         self._pending.append({"control": name, "key": key, "changes": changes})
 
     def commit(self, *, last: bool = True, tx: str | None = None) -> int:
@@ -101,13 +110,13 @@ class SourceTables:
         assert answer.status_code == 200, answer.text
         return int(answer.json()["last-sequence-id"])
 
-    def _entry(self, table: str, key: Any, changes: Row, op: str, **members: Any) -> None:
+    def _entry(self, table: Table, key: Any, changes: Row, op: str, **members: Any) -> None:
         self._pending.append(
             {
                 "op": op,
-                "key": json.dumps(["main", table, key]),
+                "key": json.dumps([*parts(table), key]),
                 "changes": changes,
-                "table": ["main", table],
+                "table": parts(table),
                 **members,
             }
         )

@@ -20,29 +20,10 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import FeedRecreated, ValueUnfit
 from headrace.pipeline.ledger import PublishedFile, read_published
-from headrace.pipeline.tables import NothingPublished, Summary, iter_rows, read_tables, run_tables
+from headrace.pipeline.tables import NothingPublished, iter_rows, read_tables
+from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.servers import Feed, serving
-
-Run = Callable[..., Summary]
-
-
-@pytest.fixture
-def run(spark: SparkSession, feed: Feed, to: str) -> Run:
-    """Bring the tables of the feed up to its head."""
-
-    def once(*, server: str = "", entries_max: int = 1_000_000) -> Summary:
-        return run_tables(
-            spark,
-            feed=feed.name,
-            to=to,
-            server=server or feed.server.url,
-            once=True,
-            entries_max=entries_max,
-            retry_s=20,
-        )
-
-    return once
 
 
 def shown(spark: SparkSession, to: str) -> dict[str, dict[Any, dict[str, Any]]]:

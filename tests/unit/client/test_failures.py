@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, ServerUnreachable, every_error
 from headrace.wire import documents as doc
 from tests.unit.client.servers import answering, listening, read_request
 
-KINDS = [kind for kind in every_error() if kind.__module__ == "headrace.errors"]
+KINDS = [kind for kind in every_error() if kind.__module__.startswith("headrace.errors")]
 
 
 def problem(kind: type[HeadraceError], **members: object) -> bytes:

@@ -110,6 +110,17 @@ def test_folders_are_named_as_tables_are() -> None:
     assert folder_of(("entries",)) == "~entries"
     assert folder_of(("a.b", "c/ü")) == "a~2eb.c~2f~c3~bc"
     assert folder_of(("_x", "t")) == "~_x.t"
+    assert folder_of(("s", "t" * 253)) == "s." + "t" * 253
+
+
+def test_a_folder_of_a_long_name_is_cut_and_still_its_own() -> None:
+    names = [
+        folder_of((first * 31, other * 31 + last)) for first, other in ("жя", "яж") for last in ("", "x")
+    ]
+    names += [folder_of(("s", "t" * 254)), folder_of(("s", "t" * 255)), folder_of(("~" * 200,))]
+    assert len(set(names)) == len(names)
+    assert {len(name) for name in names} == {255}
+    assert all("~~" in name[1:] for name in names)
 
 
 @given(st.lists(st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=3), min_size=2, max_size=2))

@@ -117,7 +117,7 @@ def test_nan_is_a_number_that_is_none() -> None:
         ("decimal(5,2)", "1000"),
         ("decimal(5,2)", "NaN"),
         ("date", "2023-02-29"),
-        ("date", "infinity"),
+        ("date", "Infinity"),
         ("timestamp", "2024-01-01T00:00:00"),
         ("timestamp-ntz", "2024-01-01T00:00:00Z"),
         ("time", "25:00:00"),

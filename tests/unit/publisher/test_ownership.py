@@ -33,12 +33,12 @@ from tests.unit.publisher.outboxes import (
 )
 
 OWNER = Owner(
-    feed=FEED, agent_id=AGENT, epoch=3, incarnation="A", next_sequence_id=20, processed_next=15, kept_from=10, marked_id=0,
-    unit_end=0, unit_index=0, done_id=0, swept_id=0, history_id=0,
+    feed=FEED, agent_id=AGENT, epoch=3, incarnation="A", next_sequence_id=20, processed_next=15, kept_from=10,
+    alarm=None, accepted=None,
 )  # fmt: skip
 FRESH = Owner(
-    feed=FEED, agent_id="", epoch=0, incarnation=None, next_sequence_id=0, processed_next=0, kept_from=0, marked_id=0,
-    unit_end=0, unit_index=0, done_id=0, swept_id=0, history_id=0,
+    feed=FEED, agent_id="", epoch=0, incarnation=None, next_sequence_id=0, processed_next=0, kept_from=0,
+    alarm=None, accepted=None,
 )  # fmt: skip
 
 

@@ -12,11 +12,14 @@ class FindingKind(StrEnum):
     TABLE_MISSING = "table-missing"
     TABLE_RENAMED = "table-renamed"
     TRIGGER_MISSING = "trigger-missing"
+    TRIGGER_DISABLED = "trigger-disabled"
     TRIGGER_OUTDATED = "trigger-outdated"
     TRIGGER_OVERTAKEN = "trigger-overtaken"
     COLUMN_ADDED = "column-added"
     COLUMN_CHANGED = "column-changed"
     KEY_CHANGED = "key-changed"
+    PARTITION_ADDED = "partition-added"
+    PARTITION_GONE = "partition-gone"
     UNSAFE = "attach-unsafe"
 
     @property
@@ -27,6 +30,8 @@ class FindingKind(StrEnum):
             FindingKind.TRIGGER_OVERTAKEN,
             FindingKind.COLUMN_ADDED,
             FindingKind.COLUMN_CHANGED,
+            FindingKind.PARTITION_ADDED,
+            FindingKind.PARTITION_GONE,
         }
 
 

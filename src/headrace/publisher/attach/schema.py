@@ -7,9 +7,10 @@ from typing import Final
 import msgspec
 
 TYPES: Final = (
-    "int64", "float64", "decimal(p,s)", "boolean", "string", "binary", "date", "time", "timestamp", "timestamp-ntz", "json",
+    "int64", "float64", "decimal(p,s)", "decimal", "boolean", "string", "binary", "date", "time", "timestamp",
+    "timestamp-ntz", "json",
 )  # fmt: skip
-"""The words for a column's type. SQLite uses int64, float64, boolean, string, binary and json."""
+"""The words for a column's type. SQLite uses int64, float64, boolean, string, binary and json; PostgreSQL all of them."""
 
 
 class Column(msgspec.Struct, frozen=True, rename="kebab"):

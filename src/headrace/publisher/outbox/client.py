@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from headrace.errors import Usage
-from headrace.publisher.outbox import sqlite
-from headrace.publisher.outbox.record import make_record
+from headrace.publisher.outbox.record import Record, make_record
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = sqlite3.Connection | psycopg.Connection[Any]
+
+DRIVERS: Final = {
+    "sqlite3": "headrace.publisher.outbox.sqlite",
+    "psycopg": "headrace.publisher.outbox.postgres",
+}
+"""Package of a connection's class -> the module that writes its outbox; imported when used. One more driver is one line."""
+
+
+class _Dialect(Protocol):
+    def create_tables(self, connection: Connection) -> None: ...
+
+    def set_used_by_application(self, connection: Connection) -> None: ...
+
+    def add_row(self, connection: Connection, record: Record) -> int: ...
 
 
 class Outbox:
@@ -18,19 +37,19 @@ class Outbox:
     """
 
     @staticmethod
-    def create(connection: sqlite3.Connection) -> None:
+    def create(connection: Connection) -> None:
         """Make the outbox tables in the connection's database if they are not there; idempotent.
 
         In the caller's transaction if one is open, else each statement by itself. Raises FormatTooNew, untouched, if a
         newer Headrace made them in a form that this one can't read.
         """
-        _check_driver(connection)
-        sqlite.create_tables(connection)
-        sqlite.set_used_by_application(connection)
+        dialect = _dialect_of(connection)
+        dialect.create_tables(connection)
+        dialect.set_used_by_application(connection)
 
     @staticmethod
     def add(  # noqa: PLR0917  # what an application says of a change, in the order in which it is asked
-        connection: sqlite3.Connection,
+        connection: Connection,
         feed: str,
         changes: Mapping[str, Any] | str | bytes,
         key: str | None = None,
@@ -43,19 +62,23 @@ class Outbox:
         None leaves it to the feed (its ``key-field``, ``uuid`` by default). ``op``: ``put`` = the full state, ``patch`` =
         the members changed, ``delete`` = the old state. ``changed``: names of the changed members.
 
-        Call it *after* the data has been written. In ``sqlite3``'s default mode the driver opens a transaction at the
-        first write, ours or yours. Raises InvalidRequest (a bad argument, or an autocommit connection with no open
-        transaction, where the row would commit by itself), TooLarge (1 MiB less 128 bytes, and less the longest member
-        if the key is left to the feed), TableNotFound (no outbox yet), FormatTooNew. What it takes, the server takes.
+        Call it *after* the data has been written: the order of these rows is the order of the entries. In ``sqlite3``'s
+        default mode the driver opens a transaction at the first write, ours or yours.
+
+        Raises InvalidRequest (a bad argument, or an autocommit connection with no open transaction, where the row would
+        commit by itself), TooLarge (1 MiB less 128 bytes, and less the longest member if the key is left to the feed),
+        TableNotFound (no outbox yet), FormatTooNew. What it takes, the server takes.
         """
-        _check_driver(connection)
-        return sqlite.add_row(connection, make_record(feed, changes, key, op, changed))
+        return _dialect_of(connection).add_row(connection, make_record(feed, changes, key, op, changed))
 
 
-def _check_driver(connection: object) -> None:
-    # One more driver is one more module beside `sqlite`, chosen here by the connection's type.
-    if not isinstance(connection, sqlite3.Connection):
-        raise Usage(
-            f"Outbox has no form for a {type(connection).__module__}.{type(connection).__name__}",
-            hint="Pass the sqlite3.Connection that your transaction runs on.",
-        )
+def _dialect_of(connection: object) -> _Dialect:
+    # A subclass of a driver's connection, such as an ORM's, is as good.
+    for kind in type(connection).__mro__:
+        module = DRIVERS.get(kind.__module__.partition(".")[0])
+        if module is not None and kind.__name__ == "Connection":
+            return cast("_Dialect", import_module(module))
+    raise Usage(
+        f"Outbox has no form for a {type(connection).__module__}.{type(connection).__name__}",
+        hint="Pass the sqlite3.Connection or psycopg.Connection that your transaction runs on.",
+    )

@@ -72,11 +72,25 @@ CREATE TABLE IF NOT EXISTS headrace_attached (
     spec TEXT NOT NULL,                      -- columns, key, options, as JSON
     state TEXT NOT NULL,                     -- live, superseded, detached
     copy_state TEXT NOT NULL DEFAULT 'none', -- none, running, done
-    copy_last INTEGER,                       -- outbox id of the row copied last: the copy goes on after its key
+    copy_last INTEGER,                       -- outbox id of the row copied last, of a copy that headrace_copy does not have
     copy_rows INTEGER NOT NULL DEFAULT 0,
     checked_id INTEGER NOT NULL DEFAULT 0,   -- newest outbox id when triggers and catalogue were last found to agree
     alarm TEXT                               -- what the last check found wrong, as JSON; NULL when all is well
 )"""
+
+COPY_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS headrace_copy (
+    id INTEGER PRIMARY KEY,                  -- in the keys of its copy-begin and copy-end entries
+    attached INTEGER NOT NULL,
+    condition TEXT,                          -- SQL over the table's columns; NULL: all rows
+    state TEXT NOT NULL,                     -- running, paused, done, cancelled, failed
+    rows_per_second INTEGER,                 -- NULL: as fast as it goes
+    last_key TEXT,                           -- JSON: the copy goes on after this key, each value by its storage class
+    rows INTEGER NOT NULL DEFAULT 0,         -- copied so far
+    due_at INTEGER NOT NULL DEFAULT 0,       -- of the next step
+    detail TEXT                              -- why it failed
+)"""
+"""An outbox of the first releases has none until the next copy begins; ``headrace_attached`` tells them what they need."""
 
 FORMAT_TABLE: Final = f"""
 CREATE TABLE IF NOT EXISTS headrace_format AS
@@ -86,7 +100,15 @@ SELECT 'outbox' AS part, {OUTBOX.written_as} AS written_as, {OUTBOX.readable_fro
 ``used_by_application``: the application writes rows itself, so ``detach`` leaves the tables to it.
 """
 
-TABLES: Final = (OUTBOX_TABLE, TX_END_INDEX, KEYLESS_INDEX, OWNER_TABLE, ATTACHED_TABLE, FORMAT_TABLE)
+TABLES: Final = (
+    OUTBOX_TABLE,
+    TX_END_INDEX,
+    KEYLESS_INDEX,
+    OWNER_TABLE,
+    ATTACHED_TABLE,
+    COPY_TABLE,
+    FORMAT_TABLE,
+)
 
 _FORMAT_SELECT = "SELECT readable_from, used_by_application FROM headrace_format WHERE part = 'outbox'"
 _SET_USED = "UPDATE headrace_format SET used_by_application = 1 WHERE part = 'outbox'"

@@ -29,7 +29,8 @@ from headrace.publisher.sqlite.attachment import (
 )
 from headrace.publisher.sqlite.catalogue import Table, kind_of, read_table, read_triggers, table_names
 from headrace.publisher.sqlite.connection import immediate
-from headrace.publisher.sqlite.copying import begin_copy, copy_written_since
+from headrace.publisher.sqlite.copies import read_copies
+from headrace.publisher.sqlite.copying import begin_copy, copy_written_since, hand_on
 from headrace.publisher.sqlite.spec import Spec, make_spec
 from headrace.publisher.sqlite.triggers import AttachmentSql
 
@@ -152,11 +153,13 @@ def rebuild(
     A schema entry goes first unless rows read as before; then a TRUNCATE entry if ``recopy.clear``; then the copies.
     """
     older = [one for one in history if one.state is not AttachmentState.DETACHED]
+    begun = [] if live is None else read_copies(connection, live)
     if live is not None:
         retire(connection, live, AttachmentState.SUPERSEDED)
         if live.spec.schema.same_shape(spec.schema) and not recopy.clear:
             spec = _with_version(spec, live.version)
     made = install(connection, spec)
+    hand_on(connection, begun, made)
     if live is None or made.version != live.version:
         write_control(connection, made, "schema")
     if recopy.clear:

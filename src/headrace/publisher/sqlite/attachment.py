@@ -132,7 +132,15 @@ def retire(connection: sqlite3.Connection, attachment: Attachment, state: Attach
 def forget(connection: sqlite3.Connection, number: int) -> None:
     """Remove what is left of an ended attachment."""
     connection.execute(f"DROP TABLE IF EXISTS {row_table(number)}")
+    if has_copies(connection):
+        connection.execute("DELETE FROM headrace_copy WHERE attached = ?", (number,))
     connection.execute("DELETE FROM headrace_attached WHERE id = ?", (number,))
+
+
+def has_copies(connection: sqlite3.Connection) -> bool:
+    """Return whether there is a ``headrace_copy``: an outbox of the first releases has none until a copy begins."""
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'headrace_copy'"
+    return connection.execute(query).fetchone() is not None
 
 
 def set_copy(
@@ -160,17 +168,23 @@ def newest_id(connection: sqlite3.Connection) -> int:
 
 
 def write_control(
-    connection: sqlite3.Connection, attachment: Attachment, control: str, **members: object
+    connection: sqlite3.Connection,
+    attachment: Attachment,
+    control: str,
+    *,
+    number: int | None = None,
+    **members: object,
 ) -> int:
     """Add a control entry about the attachment's table to the outbox; returns its id.
 
-    ``members`` stand in its ``changes`` beside database, table and version.
+    ``number`` ends its key (default: the attachment's). ``members`` stand in its ``changes`` beside database, table and
+    version.
     """
     schema = attachment.spec.schema
     if control == "schema":
         key, changes = schema.entry_key(), schema.entry_changes()
     else:
-        key = control_key(control, DATABASE, schema.table, attachment.number)
+        key = control_key(control, DATABASE, schema.table, attachment.number if number is None else number)
         named = {"database": DATABASE, "table": schema.table, "version": schema.version, **members}
         changes = msgspec.json.encode(named).decode()
     row = (attachment.feed, key, changes, control, schema.table, attachment.number)

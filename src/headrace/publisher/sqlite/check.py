@@ -25,6 +25,7 @@ from headrace.publisher.sqlite.attachment import (
 )
 from headrace.publisher.sqlite.catalogue import SourceColumn, Table, Trigger, read_table, read_triggers
 from headrace.publisher.sqlite.connection import immediate
+from headrace.publisher.sqlite.copies import read_copies
 from headrace.publisher.sqlite.spec import find_dangers, make_spec
 
 _RAISE_IGNORE = re.compile(r"raise\s*\(\s*ignore\s*\)", re.IGNORECASE)
@@ -45,7 +46,7 @@ def check(connection: sqlite3.Connection, feeds: Iterable[str] | None = None) ->
             key=one.spec.schema.key,
             masked=one.spec.masked,
             accepted=one.spec.request.accept,
-            copy_state=one.copy_state,
+            copy_state=_copy_state(connection, one),
             copied_rows=one.copy_rows,
             waiting_rows=row_count(connection, [one]),
             findings=tuple(diagnose(one, read_table(connection, one.table), triggers)),
@@ -53,6 +54,11 @@ def check(connection: sqlite3.Connection, feeds: Iterable[str] | None = None) ->
         for one in live
         if wanted is None or one.feed in wanted
     ]
+
+
+def _copy_state(connection: sqlite3.Connection, one: Attachment) -> str:
+    whole = [copy.state for copy in read_copies(connection, one) if copy.condition is None]
+    return whole[-1] if whole else one.copy_state
 
 
 def diagnose(attachment: Attachment, table: Table | None, triggers: Sequence[Trigger]) -> list[Finding]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, Final
 
-import msgspec
-
-from headrace.errors import AgentFenced, SourceUnavailable, Usage
+from headrace.errors import AgentFenced, SourceUnavailable
 from headrace.publisher.outbox.sqlite import check_format
-from headrace.publisher.owner import ACCEPTABLE, Alarm, FeedPlace, Owner, Resume, compare
+from headrace.publisher.owner import (
+    Alarm,
+    FeedPlace,
+    Owner,
+    Resume,
+    alarm_to_accept,
+    check_unmoved,
+    compare,
+    read_alarm,
+    write_alarm,
+)
 from headrace.publisher.sqlite.attachment import AttachmentState, read_attachments, write_control
 from headrace.publisher.sqlite.connection import immediate
 from headrace.publisher.sqlite.copying import begin_copy
@@ -17,7 +25,7 @@ from headrace.publisher.sqlite.copying import begin_copy
 _ENSURE: Final = "INSERT OR IGNORE INTO headrace_owner (feed) VALUES (?)"
 _SELECT: Final = """
 SELECT feed, agent_id, epoch, incarnation, coalesce(next_sequence_id, 0), coalesce(processed_next, 0),
-    coalesce(kept_from, 0), marked_id, unit_end, unit_index, done_id, swept_id, history_id, alarm, accepted
+    coalesce(kept_from, 0), alarm, accepted, marked_id, unit_end, unit_index, done_id, swept_id, history_id
 FROM headrace_owner WHERE feed = ?"""
 _BEGIN_AT: Final = """
 UPDATE headrace_owner SET incarnation = :incarnation, next_sequence_id = :next, processed_next = :next, kept_from = :next
@@ -49,18 +57,36 @@ _SET_ALARM: Final = "UPDATE headrace_owner SET alarm = ? WHERE feed = ?"
 _SET_ACCEPTED: Final = "UPDATE headrace_owner SET accepted = ? WHERE feed = ?"
 
 
-def read_owner(connection: sqlite3.Connection, feed: str) -> Owner | None:
+class SqliteOwner(Owner, frozen=True):
+    """A row of ``headrace_owner``."""
+
+    marked_id: int
+    unit_end: int
+    unit_index: int
+    done_id: int
+    swept_id: int
+    history_id: int
+
+    @property
+    def progress(self) -> tuple[str | int | None, ...]:
+        """See :attr:`Owner.progress`; with the outbox ids."""
+        ids = self.marked_id, self.unit_end, self.unit_index, self.done_id, self.history_id
+        return *super().progress, *ids
+
+
+def read_owner(connection: sqlite3.Connection, feed: str) -> SqliteOwner | None:
     """Return the feed's owner row, None if no agent ever claimed it."""
     row = connection.execute(_SELECT, (feed,)).fetchone()
     if row is None:
         return None
-    members = dict(zip(Owner.__struct_fields__, row, strict=True))
-    return Owner(**{**members, "alarm": _alarm(members["alarm"]), "accepted": _alarm(members["accepted"])})
+    members = dict(zip(SqliteOwner.__struct_fields__, row, strict=True))
+    stored = {name: read_alarm(members[name]) for name in ("alarm", "accepted")}
+    return SqliteOwner(**{**members, **stored})
 
 
 def claim(
     connection: sqlite3.Connection, feed: str, agent_id: str, place: FeedPlace, now_ms: int
-) -> tuple[Resume, Owner]:
+) -> tuple[Resume, SqliteOwner]:
     """Make ``agent_id`` the owner at ``place.epoch``, and settle what the rows marked before mean for the feed as it is.
 
     One transaction: marked rows that are in the feed become processed, those of another agent carry this one's id from now
@@ -113,7 +139,7 @@ def _set_done(
     connection.execute(_SET_DONE, {"feed": names["feed"], "done": done, "next": sequence_id})
 
 
-def _adopt(connection: sqlite3.Connection, owner: Owner, names: dict[str, Any]) -> None:
+def _adopt(connection: sqlite3.Connection, owner: SqliteOwner, names: dict[str, Any]) -> None:
     """Begin a new history: what waits gets new places, and every attached table is emptied and copied anew."""
     connection.execute(_UNMARK, names)
     connection.execute(_NEW_HISTORY, (owner.feed,))
@@ -125,40 +151,17 @@ def _adopt(connection: sqlite3.Connection, owner: Owner, names: dict[str, Any]) 
 
 
 def checked_owner(
-    connection: sqlite3.Connection, feed: str, agent_id: str, epoch: int, known: Owner | None
-) -> Owner:
-    """Return the owner row if it is this agent's at this epoch, and stands just where this agent left it (``known``).
-
-    Every marking transaction asks. Raises AgentFenced if another took over, SourceUnavailable if the row is not as ``known``
-    or nothing is known: a restore can put an earlier state into the open file, at the same epoch, and sequence ids that the
-    feed already has would then be given to new rows. Where the outbox is must be compared with the feed first.
-    """
-    owner = read_owner(connection, feed)
-    older = owner is not None and owner.epoch < epoch
-    if owner is None or (older and (known is None or known.incarnation == owner.incarnation)):
-        raise _moved(feed)
-    if owner.agent_id != agent_id or owner.epoch != epoch:
-        raise AgentFenced(
-            f"rows of {feed} are marked by {owner.agent_id} at epoch {owner.epoch}, "
-            f"this agent is {agent_id} at epoch {epoch}"
-        )
-    if known is None or owner.progress != known.progress:
-        raise _moved(feed)
-    return owner
-
-
-def _moved(feed: str) -> SourceUnavailable:
-    return SourceUnavailable(
-        f"the outbox of {feed} is not where this agent left it: the database was restored or opened anew",
-        hint="It is compared with the feed anew.",
-    )
+    connection: sqlite3.Connection, feed: str, agent_id: str, epoch: int, known: SqliteOwner | None
+) -> SqliteOwner:
+    """Return the owner row, after :func:`~headrace.publisher.owner.check_unmoved`."""
+    return check_unmoved(read_owner(connection, feed), feed, agent_id, epoch, known)
 
 
 def set_alarm(connection: sqlite3.Connection, feed: str, alarm: Alarm | None) -> None:
     """Store the feed's alarm, or that all is well again."""
     with immediate(connection):
         connection.execute(_ENSURE, (feed,))
-        connection.execute(_SET_ALARM, (None if alarm is None else msgspec.json.encode(alarm).decode(), feed))
+        connection.execute(_SET_ALARM, (write_alarm(alarm), feed))
 
 
 def accept(connection: sqlite3.Connection, feed: str, reason: str) -> Alarm:
@@ -168,28 +171,16 @@ def accept(connection: sqlite3.Connection, feed: str, reason: str) -> Alarm:
     """
     with immediate(connection):
         check_format(connection)
-        owner = read_owner(connection, feed)
-        if owner is None or owner.alarm is None or owner.alarm.code not in ACCEPTABLE:
-            found = (
-                "no agent has stopped"
-                if owner is None or owner.alarm is None
-                else f"its alarm is {owner.alarm.code}"
-            )
-            raise Usage(
-                f"{feed}: there is nothing to accept: {found}",
-                hint=f"Only {', '.join(sorted(ACCEPTABLE))} can be accepted, after the agent has stopped with it.",
-            )
-        accepted = msgspec.structs.replace(owner.alarm, reason=reason)
-        connection.execute(_SET_ACCEPTED, (msgspec.json.encode(accepted).decode(), feed))
+        accepted = alarm_to_accept(read_owner(connection, feed), feed, reason)
+        connection.execute(_SET_ACCEPTED, (write_alarm(accepted), feed))
         return accepted
 
 
-def _owner(connection: sqlite3.Connection, feed: str) -> Owner:
-    owner = read_owner(connection, feed)
+def _owner(connection: sqlite3.Connection, feed: str) -> SqliteOwner:
+    return _there(read_owner(connection, feed), feed)
+
+
+def _there(owner: SqliteOwner | None, feed: str) -> SqliteOwner:
     if owner is None:
         raise SourceUnavailable(f"the owner row of {feed} is gone")
     return owner
-
-
-def _alarm(text: str | None) -> Alarm | None:
-    return None if text is None else msgspec.json.decode(text, type=Alarm)

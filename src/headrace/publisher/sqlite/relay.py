@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headrace.errors import AttachUnsafe
+from headrace.publisher.attach.rendered import RenderedRow
 from headrace.publisher.marked import (
     APPEND_BYTES_MAX,
     APPEND_ENTRIES_MAX,
@@ -22,11 +23,11 @@ from headrace.publisher.marked import (
     RowPlace,
     whole_transactions,
 )
-from headrace.publisher.owner import FeedPlace, Owner, Resume
+from headrace.publisher.owner import FeedPlace, Resume
 from headrace.publisher.sqlite.attachment import Attachment, AttachmentState, newest_id, read_attachments
 from headrace.publisher.sqlite.connection import immediate, snapshot, sqlite_errors
-from headrace.publisher.sqlite.ownership import checked_owner, claim, read_owner
-from headrace.publisher.sqlite.render import RenderedRow, RowRenderer
+from headrace.publisher.sqlite.ownership import SqliteOwner, checked_owner, claim, read_owner
+from headrace.publisher.sqlite.render import RowRenderer
 from headrace.publisher.sqlite.spec import DATABASE
 
 _WAITING: Final = "SELECT 1 FROM headrace_outbox WHERE id > ? AND change_feed_id = ? LIMIT 1"
@@ -85,7 +86,7 @@ class OutboxRelay:
         self._connection = connection
         self._feed = feed
         self._agent_id = agent_id
-        self._known: Owner | None = None
+        self._known: SqliteOwner | None = None
         self._renderers: dict[int, tuple[RowRenderer, str]] = {}
         self._looked_at = 0
 
@@ -136,7 +137,7 @@ class OutboxRelay:
         self._looked_at = 0 if waiting else newest
         return waiting
 
-    def _mark(self, owner: Owner, rows_max: int) -> int:
+    def _mark(self, owner: SqliteOwner, rows_max: int) -> int:
         """Mark whole units while they fit in ``rows_max``, and a larger one in chunks."""
         next_id, marked, end, index = (
             owner.next_sequence_id,
@@ -211,7 +212,7 @@ class OutboxRelay:
                 rows.append(row)
         return list(whole_transactions(rows))
 
-    def _marked(self, owner: Owner) -> Iterator[MarkedRow]:
+    def _marked(self, owner: SqliteOwner) -> Iterator[MarkedRow]:
         cursor = self._connection.execute(_READ, (owner.done_id, owner.marked_id, self._feed))
         try:
             for row in cursor:

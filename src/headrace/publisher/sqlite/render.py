@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from headrace.publisher.attach.rendered import RenderedRow
 from headrace.publisher.sqlite.spec import DATABASE, Spec
 from headrace.publisher.sqlite.triggers import changed_names
 from headrace.publisher.sqlite.values import fit_of, key_fit_of
-
-
-class RenderedRow(NamedTuple):
-    """What of an entry comes from the row's values; ``changes`` and ``before`` are JSON."""
-
-    key: str | None
-    changes: bytes
-    changed: tuple[str, ...] | None
-    before: bytes | None
 
 
 class RowRenderer:

@@ -8,16 +8,17 @@ from pathlib import Path
 
 from headrace.publisher.attach.finding import Attached, Finding
 from headrace.publisher.attach.selection import AttachRequest
+from headrace.publisher.copies import CopyRequest, CopyStanding, CopyState, CopyStep
 from headrace.publisher.dsn import Dsn
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace
 from headrace.publisher.outbox.sqlite import check_format, has_tables
 from headrace.publisher.owner import Alarm, FeedPlace, Resume
 from headrace.publisher.source import AttachedTable, DetachedTable, Source
-from headrace.publisher.sqlite import attach, check, copying, ownership, sweep
-from headrace.publisher.sqlite.attachment import AttachmentState, CopyState, read_attachments
+from headrace.publisher.sqlite import attach, check, copying, ownership, sweep, waiting
 from headrace.publisher.sqlite.catalogue import schema_cookie
-from headrace.publisher.sqlite.connection import connect, path_of, sqlite_errors
+from headrace.publisher.sqlite.connection import connect, path_of, snapshot, sqlite_errors
 from headrace.publisher.sqlite.relay import OutboxRelay
+from headrace.publisher.standing import FeedStanding, Holder
 
 
 def open_source(dsn: Dsn) -> SqliteSource:
@@ -51,8 +52,17 @@ class SqliteSource(Source):
         with sqlite_errors():
             return attach.attach(self._connection, request)
 
-    def copy_chunk(self, number: int) -> bool:
+    def begin_copy(self, request: CopyRequest) -> int:
+        return copying.request_copy(self._connection, request)
+
+    def copy_chunk(self, number: int) -> CopyStep | None:
         return copying.copy_chunk(self._connection, number)
+
+    def copies(self) -> list[CopyStanding]:
+        return copying.standing(self._connection)
+
+    def set_copy_state(self, number: int, state: CopyState) -> None:
+        copying.set_copy_state(self._connection, number, state)
 
     def detach(self, tables: Sequence[str], *, discard: bool = False) -> list[DetachedTable]:
         return attach.detach(self._connection, tables, discard=discard)
@@ -105,13 +115,8 @@ class SqliteSource(Source):
     def mend(self, feed: str) -> list[Finding]:
         return check.mend(self._connection, feed)
 
-    def copy_pending(self, feed: str) -> bool:
-        with sqlite_errors():
-            live = read_attachments(self._connection, AttachmentState.LIVE)
-        running = [one for one in live if one.feed == feed and one.copy_state is CopyState.RUNNING]
-        if not running:
-            return False
-        return copying.copy_chunk(self._connection, running[0].number) or len(running) > 1
+    def copy_pending(self, feed: str) -> CopyStep | None:
+        return copying.copy_pending(self._connection, feed)
 
     def sweep(self, feed: str, processed_before_ms: int) -> int:
         with sqlite_errors():
@@ -120,7 +125,7 @@ class SqliteSource(Source):
                 sweep.clear_ended(self._connection, feed)
             return count
 
-    def has_changed(self) -> bool:
+    def has_changed(self, *, busy: bool) -> bool:
         with sqlite_errors():
             version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         changed = bool(version != self._data_version)
@@ -133,6 +138,15 @@ class SqliteSource(Source):
     def schema_version(self) -> int:
         with sqlite_errors():
             return schema_cookie(self._connection)
+
+    def standing(self, feeds: Sequence[str] | None = None) -> list[FeedStanding]:
+        with snapshot(self._connection):
+            return [
+                waiting.standing(self._connection, feed) for feed in feeds or waiting.feeds(self._connection)
+            ]
+
+    def holders(self) -> list[Holder]:
+        return []  # SQLite does not tell which process reads
 
     def _relay(self, feed: str, agent_id: str) -> OutboxRelay:
         return self._relays.setdefault((feed, agent_id), OutboxRelay(self._connection, feed, agent_id))

@@ -34,6 +34,8 @@ class AttachmentSql:
         self._names = [column.name for column in spec.schema.columns]
         self._values = [f"c{place}" for place in range(len(self._names))]
         self._feed = quote_text(spec.request.feed)
+        self._key = [quote_name(name) for name in spec.schema.key]
+        self._given = " AND ".join(f"{name} IS NOT NULL" for name in self._key)
 
     def create_row_table(self) -> str:
         """The table of row values: no types, so that SQLite stores them as they are. ``b…``: before the update."""
@@ -59,28 +61,46 @@ class AttachmentSql:
             for name in [trigger_name(self.number, kind)]
         }
 
-    def copy_values(self, after: Sequence[object] | None) -> str:
-        """Store the values of the next ``:rows`` rows by key, from the id ``:last`` + 1 on.
+    def copy_values(
+        self, after: Sequence[object] | None, upto: Sequence[object] | None, condition: str | None
+    ) -> str:
+        """Store the values of the next ``:rows`` rows by key, from the id ``:last`` + 1 on, that meet ``condition``.
 
-        ``after``: the key after which to go on, bound as ``:k0`` ... (the bytes of a text that is no UTF-8). Bound values,
-        not a subquery: only with them does SQLite search all columns of a compound key in the index.
+        ``after``: the key after which to go on, bound as ``:k0`` ... ``upto``: the last key that is looked at, bound as
+        ``:u0`` ... Bound values, not a subquery: only with them does SQLite search all columns of a compound key in the
+        index.
         """
-        key = [quote_name(name) for name in self.spec.schema.key]
-        keys = ", ".join(key)
-        given = " AND ".join(f"{name} IS NOT NULL" for name in key)
-        beyond = ""
-        if after is not None:
-            marks = [
-                f"CAST(:k{place} AS TEXT)" if isinstance(value, InvalidText) else f":k{place}"
-                for place, value in enumerate(after)
-            ]
-            beyond = f" AND ({keys}) > ({', '.join(marks)})"
-        order = ", ".join(f"r.{name}" for name in key)
+        bounds = self._bound(">", "k", after) + self._bound("<=", "u", upto)
+        met = "" if condition is None else f" AND (\n{condition}\n)"
+        order = ", ".join(f"r.{name}" for name in self._key)
         return (
             f"INSERT INTO {self.rows} (id, {', '.join(self._values)}) "
             f"SELECT :last + row_number() OVER (ORDER BY {order}), {self._columns('r')} FROM "
-            f"(SELECT * FROM {self._table} WHERE {given}{beyond} ORDER BY {keys} LIMIT :rows) AS r"
+            f"(SELECT * FROM {self._table} WHERE {self._given}{bounds}{met} "
+            f"ORDER BY {', '.join(self._key)} LIMIT :rows) AS r"
         )
+
+    def key_ahead(self, after: Sequence[object] | None) -> str:
+        """Read the key that is ``:rows`` rows beyond ``after`` (bound as in :meth:`copy_values`)."""
+        keys = ", ".join(self._key)
+        return (
+            f"SELECT {keys} FROM {self._table} WHERE {self._given}{self._bound('>', 'k', after)} "
+            f"ORDER BY {keys} LIMIT 1 OFFSET :rows - 1"
+        )
+
+    def check_condition(self, condition: str) -> str:
+        """Plan a statement with ``condition``; as a CASE it may not close parentheses that it has not opened."""
+        return f"EXPLAIN SELECT CASE WHEN\n{condition}\nTHEN 1 END FROM {self._table} WHERE (\n{condition}\n)"
+
+    def _bound(self, sign: str, letter: str, key: Sequence[object] | None) -> str:
+        """Compare with a bound key (for a text that is no UTF-8 its bytes are bound); empty if there is none."""
+        if key is None:
+            return ""
+        marks = [
+            f"CAST(:{letter}{place} AS TEXT)" if isinstance(value, InvalidText) else f":{letter}{place}"
+            for place, value in enumerate(key)
+        ]
+        return f" AND ({', '.join(self._key)}) {sign} ({', '.join(marks)})"
 
     def select_key(self) -> str:
         """Read the key's values of the row stored under an outbox id."""

@@ -1,0 +1,71 @@
+"""``headrace publisher grants``: print the least SQL rights that a PostgreSQL source needs. It changes nothing."""
+
+from __future__ import annotations
+
+import os
+from json import dumps as dump_json
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headrace.errors import Usage
+from headrace.publisher.dsn import find_dsn
+
+Names = Annotated[list[str] | None, Parameter(negative=())]
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+def grants_command(
+    dsn: str | None = None,
+    *,
+    role: str,
+    application_role: str | None = None,
+    table: Names = None,
+    dsn_file: Path | None = None,
+    json: Flag = False,
+) -> None:
+    """Print the SQL that gives the agent's role, and who attaches, no more rights than they need (PostgreSQL).
+
+    Parameters
+    ----------
+    dsn
+        The application's database. Default: --dsn-file, else HEADRACE_DSN.
+    role
+        The role in the agent's DSN.
+    application_role
+        A role of an application that calls Outbox.add.
+    table
+        A table that is or will be attached. Repeat it, or separate by commas. Default: every attached table.
+    dsn_file
+        File whose first line is the DSN.
+    json
+        Print one JSON document.
+    """
+    from headrace.publisher.postgres.connection import connect
+    from headrace.publisher.postgres.grants import Party, describe_others, make_grants, merge, read_tables
+
+    source = find_dsn(dsn, dsn_file, os.environ)
+    if source.scheme not in {"postgresql", "postgres"}:
+        raise Usage(
+            f"{source.scheme} knows no roles",
+            hint="Only PostgreSQL asks for rights: give a postgresql:// DSN.",
+        )
+    names = [part.strip() for name in table or () for part in name.split(",") if part.strip()]
+    connection = connect(source)
+    try:
+        tables = read_tables(connection, names)
+        grants = make_grants(connection, tables, role, application_role)
+    finally:
+        connection.close()
+    if json:
+        print(
+            dump_json({"grants": [{"party": one.party.name.lower(), "sql": one.statement} for one in grants]})
+        )
+        return
+    for party in Party:
+        lines = merge(one for one in grants if one.party is party)
+        if lines:
+            after = "" if party is Party.OWNER else ", after the first headrace publisher attach"
+            print("\n".join([f"-- for {party}{after}", *lines]))
+    print("\n".join(describe_others(tables, role)))

@@ -1,0 +1,197 @@
+"""Connections to the application's database, their settings, and the driver's errors as ours. Every transaction is short."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import Connection, IsolationLevel, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
+
+from headrace.errors import DsnInvalid, SourceForbidden, SourceUnavailable
+from headrace.publisher.dsn import Dsn
+
+T = TypeVar("T")
+
+
+class Source(Connection[TupleRow]):
+    """A connection to the source. ``pooled``: a pooler stands in between, so no setting outlives a transaction."""
+
+    pooled: bool = False
+
+
+CONNECT_TIMEOUT_S: Final = 10
+"""How long a connection attempt may take before the caller backs off and tries again."""
+
+DDL_LOCK_MS: Final = 200
+"""How long DDL waits for a table at once: so long at most do the application's writers queue behind it."""
+
+DDL_PATIENCE_S: Final = 60.0
+"""How long DDL is tried again before it gives up, naming the session in its way."""
+
+DDL_PAUSE_S: Final = (0.2, 1.5)
+"""How long it leaves the table alone between two tries, drawn anew each time."""
+
+STATEMENT_LOCK_MS: Final = 5_000
+"""How long any other statement of ours waits for a lock. Only our own tables are ever waited for."""
+
+SETTINGS: Final = {
+    "application_name": "headrace",
+    # What a value's text looks like; the functions in the database set the same.
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "intervalstyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "lc_monetary": "C",
+    "client_encoding": "UTF8",
+    # A row may be posted only once it is durable. Our commit flushes every commit before it, also of an application that
+    # has synchronous_commit off.
+    "synchronous_commit": "on",
+    "lock_timeout": str(STATEMENT_LOCK_MS),
+    "idle_in_transaction_session_timeout": "60000",
+    # All our statements go by an index. A table that was never analysed must not be read whole because of a bad guess.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+}
+"""Settings of each session. Sent as statements, not as start-up options, which poolers refuse."""
+
+
+def connect(dsn: Dsn, *, application_name: str = "headrace") -> Source:
+    """Open the database that ``dsn`` names, in autocommit mode: transactions are begun by name only.
+
+    Raises DsnInvalid (malformed, unknown database), SourceForbidden (the role may not), SourceUnavailable.
+    """
+    address = f"postgresql://{dsn.rest}"
+    with postgres_errors(connecting=True):
+        # Of several hosts, or of a name that moves with a failover, only the one that takes writes is a source.
+        given = conninfo_to_dict(address)
+        connection = Source.connect(
+            make_conninfo(address, target_session_attrs=given.get("target_session_attrs", "read-write")),
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            prepare_threshold=None,  # a pooler may give each transaction another session
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+        )
+        try:
+            # A pooler hands out process ids of its own.
+            pid = fetch_one(connection, "SELECT pg_backend_pid()")[0]
+            connection.pooled = pid != connection.info.backend_pid
+            connection.execute(_settings("SET", application_name))
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _settings(verb: str, application_name: str) -> sql.Composed:
+    """Return the statements that make our settings; several in one, which need no snapshot."""
+    settings = {**SETTINGS, "application_name": application_name}
+    return sql.SQL("; ").join(
+        sql.SQL("{} {} = {}").format(sql.SQL(verb), sql.Identifier(name), sql.Literal(value))
+        for name, value in settings.items()
+    )
+
+
+@contextmanager
+def transaction(connection: Source, *, repeatable_read: bool = False) -> Iterator[None]:
+    """Run the body in one transaction: commits at its end, rolls back if it raises. Raises our errors."""
+    with postgres_errors():
+        connection.isolation_level = (
+            IsolationLevel.REPEATABLE_READ if repeatable_read else IsolationLevel.READ_COMMITTED
+        )
+        with connection.transaction():
+            if connection.pooled:
+                connection.execute(_settings("SET LOCAL", "headrace"))
+            yield
+
+
+def run_ddl(connection: Source, body: Callable[[], T], *, patience_s: float = DDL_PATIENCE_S) -> T:
+    """Run ``body`` in one transaction whose locks are waited for but shortly, again and again until it goes through.
+
+    An idle transaction of the application holds such a lock for long; waiting for it would queue every later statement on
+    the table behind us. So we wait :data:`DDL_LOCK_MS`, give way, and come back. ``body`` must be repeatable. Raises
+    SourceUnavailable, naming the session in the way, once ``patience_s`` is over.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            with transaction(connection):
+                connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(DDL_LOCK_MS)))
+                return body()
+        except SourceUnavailable as trouble:
+            in_the_way = isinstance(
+                trouble.__cause__, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected
+            )
+            if not in_the_way:
+                raise
+            if time.monotonic() >= deadline:
+                raise SourceUnavailable(
+                    f"a table is locked by others for longer than {patience_s:.0f} s; nothing was changed. "
+                    f"{describe_oldest(connection)}",
+                    hint="End that transaction, or try again when it is over.",
+                ) from None
+            time.sleep(random.uniform(*DDL_PAUSE_S))
+
+
+def describe_oldest(connection: Source) -> str:
+    """Return a sentence about the client session whose transaction is open for longest, empty if there is none."""
+    with postgres_errors():
+        row = connection.execute(
+            """
+            SELECT pid, usename, application_name, state, round(extract(epoch FROM clock_timestamp() - xact_start))::bigint
+            FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+                AND backend_type = 'client backend'
+            ORDER BY xact_start LIMIT 1"""
+        ).fetchone()
+    if row is None:
+        return ""
+    pid, role, application, state, age = row
+    named = f" ({application})" if application else ""
+    return f"The oldest transaction is that of session {pid}{named}, role {role}, {state or 'not to be seen'}, {age} s old."
+
+
+@contextmanager
+def postgres_errors(*, connecting: bool = False) -> Iterator[None]:
+    """Turn the driver's errors into ours: what can pass, what the role may not, what is wrong with the address."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _ours(error, connecting=connecting) from error
+
+
+def _ours(error: psycopg.Error, *, connecting: bool) -> DsnInvalid | SourceForbidden | SourceUnavailable:
+    text = " ".join((error.diag.message_primary or str(error)).split())
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return SourceForbidden(
+            f"the database refuses this role: {text}",
+            hint="headrace publisher grants prints the SQL that is needed.",
+        )
+    wrong_address = (
+        psycopg.errors.InvalidCatalogName,
+        psycopg.errors.InvalidPassword,
+        psycopg.errors.InvalidAuthorizationSpecification,
+    )
+    if isinstance(error, wrong_address) or (connecting and isinstance(error, psycopg.ProgrammingError)):
+        return DsnInvalid(
+            f"the DSN does not open a database: {text}", hint="Check host, database, role and password."
+        )
+    return SourceUnavailable(f"the database does not do it: {text}", hint=error.diag.message_hint)
+
+
+def fetch_one(connection: Source, query: Any, names: Any = None) -> tuple[Any, ...]:
+    """Return the one row that ``query`` gives."""
+    row = connection.execute(query, names).fetchone()
+    assert row is not None  # noqa: S101  # the query gives exactly one row
+    return row

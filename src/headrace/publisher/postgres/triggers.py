@@ -1,0 +1,188 @@
+"""The SQL of an attachment: its triggers, and the JSON that they and the copies write of a row. Text only.
+
+The functions are the same for all tables and stand in ``outbox/postgres_functions.sql``; a trigger's arguments say the rest.
+Names begin with "!", so that they sort, and fire, before the application's own AFTER ROW triggers: what those change comes
+after what made them fire. They hold no number, so that CREATE OR REPLACE can put a new version in the place of an old one
+under a lock that stops writers for a moment and readers not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+from psycopg import sql
+
+from headrace.publisher.postgres.catalogue import SourceColumn, Table
+from headrace.publisher.postgres.spec import Spec
+
+WRITE: Final = "!headrace_write"
+UPDATE: Final = "!headrace_update"
+REKEY: Final = "!headrace_rekey"
+TRUNCATE: Final = "!headrace_truncate"
+ROW_TRIGGERS: Final = (WRITE, UPDATE, REKEY)
+TRIGGERS: Final = (*ROW_TRIGGERS, TRUNCATE)
+
+JSON_NULLS: Final = "\0"
+"""The member in which the trigger lists the columns that hold a JSON null, which is not NULL. No column can be called so."""
+
+_PLAIN_EQUALITY: Final = frozenset([
+    "int2", "int4", "int8", "oid", "bool", "uuid", "date", "time", "timestamp", "timestamptz", "bytea", "char", "name",
+    "macaddr", "macaddr8", "bit", "varbit", "money", "pg_lsn", "xid8",
+])  # fmt: skip
+"""Types of which equal values have equal JSON."""
+
+_TEXTS: Final = frozenset(["text", "varchar"])
+_SENT: Final = {"float4": "float4send", "float8": "float8send", "numeric": "numeric_send", "interval": "interval_send",
+    "timetz": "timetz_send"}  # fmt: skip
+"""Types of which equal values may have different JSON (0 and -0, 1.0 and 1.00), and the functions that tell those apart."""
+
+
+class Attached(Protocol):
+    """As much of an attachment as its row's JSON depends on."""
+
+    @property
+    def spec(self) -> Spec:
+        """What is delivered of the table."""
+
+
+class Trigger(NamedTuple):
+    """A trigger that stands on a table: whether it is enabled (``A``: always), and its definition as PostgreSQL writes
+    it.
+    """
+
+    name: str
+    oid: int
+    schema: str
+    table: str
+    enabled: str
+    definition: str
+
+
+def create_triggers(number: int, table: Table, spec: Spec) -> list[sql.Composed]:
+    """Return the statements that put the attachment's triggers on its table, or in the place of those that are there."""
+    place = sql.Identifier(table.schema, table.name)
+    same, differs = _key_conditions(table.columns, spec.schema.key)
+    plain = not spec.filtered and not spec.json_columns
+    arguments = _arguments(number, spec)
+    call = ("headrace_capture" if plain else "headrace_capture_chosen", arguments)
+    rekey = ("headrace_capture_rekey", arguments) if plain else (call[0], [*arguments, "rekey"])
+    return [
+        _row_trigger(WRITE, "INSERT OR DELETE", place, None, call),
+        _row_trigger(UPDATE, "UPDATE", place, same, call),
+        _row_trigger(REKEY, "UPDATE", place, differs, rekey),
+        _truncate_trigger(place, [str(number)]),
+        *_always(place, TRIGGERS),
+    ]
+
+
+def create_partition_triggers(number: int, schema: str, name: str, copy_key: str) -> list[sql.Composed]:
+    """Return the statements that a partition needs beside what PostgreSQL gives it: TRUNCATE of it alone fires no other
+    trigger.
+
+    ``copy_key``: the columns by which a copy goes, as ``headrace_copy.key`` has them.
+    """
+    place = sql.Identifier(schema, name)
+    return [_truncate_trigger(place, [str(number), copy_key]), *_always(place, TRIGGERS)]
+
+
+def drop_trigger(name: str, schema: str, table: str) -> sql.Composed:
+    """Return the statement that takes a trigger away, if it is there."""
+    return sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
+        sql.Identifier(name), sql.Identifier(schema, table)
+    )
+
+
+def row_json(attachment: Attached, alias: str) -> sql.Composable:
+    """Return SQL that makes the JSON of the row ``alias`` as the attachment's triggers do; "%" is doubled, for
+    parameters.
+    """
+    row = sql.Identifier(alias.replace("%", "%%"))
+    spec = attachment.spec
+    if not spec.filtered and not spec.json_columns:
+        return sql.SQL("row_to_json({})::text").format(row)
+    chosen = sql.SQL(", ").join(sql.Literal(text.replace("%", "%%")) for text in _chosen(spec))
+    return sql.SQL("headrace.headrace_row({}, {})").format(row, chosen)
+
+
+def _arguments(number: int, spec: Spec) -> list[str]:
+    common = [str(number), spec.request.feed, _names(spec.schema.key)]
+    return common if not spec.filtered and not spec.json_columns else common + _chosen(spec)
+
+
+def _chosen(spec: Spec) -> list[str]:
+    """What headrace_row is told: the delivered columns ("" for all), the masked ones, those that may hold a JSON null."""
+    delivered = _names(spec.delivered) if spec.filtered else ""
+    return [delivered, _names(spec.masked), _names(spec.json_columns)]
+
+
+def _names(names: Sequence[str]) -> str:
+    return msgspec.json.encode(names).decode()
+
+
+def _row_trigger(
+    name: str,
+    event: str,
+    place: sql.Identifier,
+    when: sql.Composable | None,
+    call: tuple[str, Sequence[str]],
+) -> sql.Composed:
+    return sql.SQL(
+        "CREATE OR REPLACE TRIGGER {} AFTER {} ON {} FOR EACH ROW {} EXECUTE FUNCTION {}({})"
+    ).format(
+        sql.Identifier(name),
+        sql.SQL(event),
+        place,
+        sql.SQL("WHEN ({})").format(when) if when is not None else sql.SQL(""),
+        sql.Identifier("headrace", call[0]),
+        sql.SQL(", ").join(map(sql.Literal, call[1])),
+    )
+
+
+def _truncate_trigger(place: sql.Identifier, arguments: Sequence[str]) -> sql.Composed:
+    return sql.SQL(
+        "CREATE OR REPLACE TRIGGER {} AFTER TRUNCATE ON {} FOR EACH STATEMENT "
+        "EXECUTE FUNCTION headrace.headrace_capture_truncate({})"
+    ).format(sql.Identifier(TRUNCATE), place, sql.SQL(", ").join(map(sql.Literal, arguments)))
+
+
+def _always(place: sql.Identifier, names: Sequence[str]) -> list[sql.Composed]:
+    # Else nothing would fire under session_replication_role = replica, which restores and logical replication set.
+    return [
+        sql.SQL("ALTER TABLE {} ENABLE ALWAYS TRIGGER {}").format(place, sql.Identifier(name))
+        for name in names
+    ]
+
+
+def _key_conditions(columns: Sequence[SourceColumn], key: Sequence[str]) -> tuple[sql.Composed, sql.Composed]:
+    """Return when an UPDATE leaves the key as it is, and when it doesn't. A WHEN names columns by number: it outlives a
+    rename.
+    """
+    by_name = {column.name: column for column in columns}
+    pairs = [pair for name in key for pair in _pairs(by_name[name])]
+    same = sql.SQL(" AND ").join(sql.SQL("{} IS NOT DISTINCT FROM {}").format(*pair) for pair in pairs)
+    differs = sql.SQL(" OR ").join(sql.SQL("{} IS DISTINCT FROM {}").format(*pair) for pair in pairs)
+    return same, differs
+
+
+def _pairs(column: SourceColumn) -> list[tuple[sql.Composed, sql.Composed]]:
+    """Return what must be equal for the values to have equal JSON: the values themselves, or what tells them apart
+    exactly.
+    """
+    forms = ["{}"]
+    if column.base in _SENT and not (column.base == "numeric" and column.typmod > 0):
+        forms = [f"pg_catalog.{_SENT[column.base]}({{}})"]
+    elif column.kind == "base" and "." in column.base:
+        # An equality of an extension's type may stand in a schema that is not searched.
+        forms = ['pg_catalog.concat({}) COLLATE "C"']
+    elif not (column.base in _PLAIN_EQUALITY or column.kind == "enum" or (column.base in _TEXTS and column.exact)
+              or column.base == "numeric"):  # fmt: skip
+        forms = ["{}", 'pg_catalog.concat({}) COLLATE "C"']
+    return [
+        (
+            sql.SQL(form).format(sql.SQL("OLD.") + sql.Identifier(column.name)),
+            sql.SQL(form).format(sql.SQL("NEW.") + sql.Identifier(column.name)),
+        )
+        for form in forms
+    ]

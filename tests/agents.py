@@ -1,0 +1,89 @@
+"""A real ``headrace agent run`` for tests: start, kill, restart and stop it over a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+STOP_S_MAX = 60.0
+
+
+class AgentProcess:
+    """An agent that relays the source ``dsn`` to the server at ``url``; its output goes to ``folder/agent.err``."""
+
+    def __init__(self, folder: Path, url: str, dsn: str, *feeds: str, agent_id: str = "agent-1") -> None:
+        self.folder = folder
+        self.dsn = dsn
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = {"agent-id": agent_id, "server": url, "feeds": list(feeds)}
+        self._config = folder / "agent.toml"
+        self._config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items()))
+
+    def __enter__(self) -> AgentProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start the process."""
+        assert self.process is None, "the agent runs already"
+        with (self.folder / "agent.err").open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "headrace.cli.app", "agent", "run", "--config", str(self._config)],
+                env={**os.environ, "HEADRACE_DSN": self.dsn},
+                stdin=subprocess.DEVNULL,
+                stderr=errors,
+            )
+
+    def kill(self) -> None:
+        """SIGKILL, whatever it is doing; nothing happens if it doesn't run."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM, and wait; returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def ended(self) -> int | None:
+        """The exit code, if it has ended by itself."""
+        return None if self.process is None else self.process.poll()
+
+    def errors(self) -> str:
+        """What it wrote to stderr so far, all its lives together."""
+        return (self.folder / "agent.err").read_text(encoding="utf-8", errors="replace")
+
+    def status(self) -> Any:
+        """What ``headrace agent status`` says of its feeds; fails if there is an alarm."""
+        return headrace(["agent", "status", "--config", str(self._config)], HEADRACE_DSN=self.dsn)
+
+    def _end(self, number: signal.Signals) -> int:
+        if self.process is None:
+            return 0
+        process, self.process = self.process, None
+        process.send_signal(number)
+        return process.wait(STOP_S_MAX)
+
+
+def headrace(words: Sequence[str], **environment: str) -> Any:
+    """Run a ``headrace`` command that prints one JSON document and return that; fails with its output if it fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace.cli.app", *words, "--json"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, f"headrace {' '.join(words)}: {done.stdout}{done.stderr}"
+    return json.loads(done.stdout)

@@ -1,0 +1,92 @@
+"""Tables of any schema and name are apart from each other, and TRUNCATE clears one of them up to its place in the feed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.pipeline.ledger import folder_of
+from headrace.pipeline.tables import iter_rows, read_tables
+from tests.integration.pipeline.conftest import Run
+from tests.integration.pipeline.source_tables import ID, SourceTables, Table, column
+
+ORDERS = ("public", "orders")
+ODD = ('Sälés `2024` "x".y/z', "order lines; ~'☃'")
+LONG = ("ж" * 31, "я" * 31)
+
+
+def shown(spark: SparkSession, to: str) -> dict[tuple[str, ...], dict[Any, dict[str, Any]]]:
+    found: dict[tuple[str, ...], dict[Any, dict[str, Any]]] = {name: {} for name in read_tables(spark, to)}
+    for name, row in iter_rows(spark, to):
+        assert row["id"] not in found[name]
+        found[name][row["id"]] = row
+    return found
+
+
+def named(rows: Mapping[Any, Any]) -> dict[tuple[str, ...], Any]:
+    return {("main", table) if isinstance(table, str) else table: of for table, of in rows.items()}
+
+
+def test_tables_of_several_schemas_are_apart(
+    spark: SparkSession, source: SourceTables, to: str, run: Run
+) -> None:
+    dotted = [("public.orders", "x"), ("public", "orders.x")]
+    tables: list[Table] = ["orders", ORDERS, ("audit", "orders"), ODD, LONG, *dotted]
+    for place, table in enumerate(tables):
+        source.schema(table, ID, column("n", "int64"), *([column("more", "string")] if place else []))
+        for number in range(3):
+            row = {"id": number, "n": place} | ({"more": f"{table}"} if place else {})
+            source.put(table, row)
+    first = source.commit()
+    for table in tables[:-1]:
+        source.put(table, source.rows[table][1] | {"n": -1})
+        source.delete(table, 2)
+    # A column whose name Delta can keep only by a mapping.
+    source.schema(ODD, ID, column("n", "int64"), column("more", "string"), column("a, b", "int64"))
+    source.rows[ODD] = {key: row | {"a, b": None} for key, row in source.rows[ODD].items()}
+    source.put(ODD, {"id": 7, "n": 7, "more": None, "a, b": 8})
+    source.patch(LONG, 0, {"n": 9})
+    source.commit()
+    assert run(entries_max=first).batches == 2
+    assert shown(spark, to) == named(source.rows)
+    assert {path.name for path in Path(to).iterdir()} >= {"main.orders", "public.orders", "audit.orders"}
+    assert Path(to, folder_of(LONG)).is_dir()
+
+
+@pytest.mark.parametrize("entries_max", [1_000_000, 1])
+def test_truncate_clears_its_table_up_to_its_place(
+    spark: SparkSession, source: SourceTables, to: str, run: Run, entries_max: int
+) -> None:
+    other = ("audit", "orders")
+    for table in (ORDERS, other):
+        source.schema(table, ID, column("n", "int64"))
+        for number in range(4):
+            source.put(table, {"id": number, "n": 0})
+    source.commit()
+    source.put(ORDERS, {"id": 5, "n": 1})  # in the transaction of the TRUNCATE, before it
+    source.truncate(ORDERS)
+    source.put(ORDERS, {"id": 1, "n": 2})
+    source.put(ORDERS, {"id": 6, "n": 2})
+    source.delete(ORDERS, 6)
+    source.commit()
+    source.patch(ORDERS, 1, {"n": 3})
+    source.put(other, {"id": 9, "n": 3})
+    source.commit()
+    run(entries_max=entries_max)
+    assert shown(spark, to) == named(source.rows)
+    assert list(source.rows[ORDERS]) == [1]
+    source.truncate(ORDERS)
+    source.commit()
+    run()
+    assert shown(spark, to) == named(source.rows)
+    assert (source.rows[ORDERS], len(source.rows[other])) == ({}, 5)
+    source.put(ORDERS, {"id": 1, "n": 4})
+    source.truncate(other)
+    source.truncate(other)
+    source.commit()
+    run()
+    assert shown(spark, to) == named(source.rows)

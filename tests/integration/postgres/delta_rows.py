@@ -1,0 +1,96 @@
+"""Prints every published row of the Delta tables in a folder, as JSON lines: run as a process, so that Spark ends with it.
+
+First a line ``{"table": [...], "types": {column: Spark type}}``, then a list of values for each row, null or a text that
+loses nothing: timestamps in microseconds and dates in days since 1970, floats and bytes in hex.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow
+
+from headrace.pipeline.session import SessionSettings, open_session
+from headrace.pipeline.tables import read_tables
+
+
+class DeltaTable(NamedTuple):
+    """One table as Spark shows it: the type of each column, and its rows."""
+
+    types: dict[str, str]
+    rows: list[dict[str, str | None]]
+
+
+def read_delta(folder: Path) -> dict[str, DeltaTable]:
+    """Return the tables that ``headrace pipeline tables`` keeps in ``folder``, by their name in the source."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.postgres.delta_rows", str(folder)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, DeltaTable] = {}
+    types: dict[str, str] = {}
+    rows: list[dict[str, str | None]] = []
+    for line in done.stdout.splitlines():
+        document = json.loads(line)
+        if isinstance(document, dict):
+            types, rows = document["types"], []
+            found[document["table"][-1]] = DeltaTable(types, rows)
+        else:
+            rows.append(dict(zip(types, document, strict=True)))
+    return found
+
+
+def main(folder: str) -> None:
+    """Print the tables of ``folder``."""
+    settings = SessionSettings(
+        log_file=Path(folder).parent / "delta_rows.log",
+        name="delta rows",
+        master="local[2]",
+        short_lived=True,
+    )
+    spark = open_session(settings)
+    try:
+        for name, frame in read_tables(spark, folder).items():
+            types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+            sys.stdout.write(json.dumps({"table": name, "types": types}) + "\n")
+            columns = [_texts(column) for column in frame.toArrow().columns]
+            for row in zip(*columns, strict=True):
+                sys.stdout.write(json.dumps(row) + "\n")
+    finally:
+        spark.stop()
+
+
+def _texts(column: Any) -> list[str | None]:
+    """The column's values; those of moments and days as numbers, because Python has no such dates."""
+    if pyarrow.types.is_timestamp(column.type):
+        column = column.cast("int64")
+    elif pyarrow.types.is_date(column.type):
+        column = column.cast("int32")
+    return [_text(value) for value in column.to_pylist()]
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case None:
+            return None
+        case float() | bytes():
+            return value.hex()
+        case bool():
+            return str(value).lower()
+        case Decimal():
+            return format(value, "f")
+    return str(value)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,31 @@
+"""The application never notices: under pgbench's load, attaching and copying fail no transaction and make no deadlock."""
+
+from __future__ import annotations
+
+from tests.agents import headrace
+from tests.integration.postgres.captured import captured
+from tests.integration.postgres.shop import FEED
+from tests.pgbench import Load
+from tests.postgres import Database
+from tests.scale import scaled
+
+TABLES = ("pgbench_accounts", "pgbench_tellers", "pgbench_branches")
+
+
+def test_pgbench_has_no_failed_transaction_while_tables_are_attached_and_copied(database: Database) -> None:
+    cluster = database.cluster
+    cluster.pgbench(database.name, "-i", "-q", "-s", "1")
+    words = [word for table in TABLES for word in ("--table", table)]
+    seconds = max(8, scaled(10))
+    with Load(cluster, database.name, "-n", "-c", "16", "-j", "2", "-T", str(seconds)) as load:
+        headrace(["publisher", "attach", database.dsn, *words, "--feed", FEED])
+        for table in TABLES:
+            (done,) = headrace(["publisher", "copy", database.dsn, "--table", table])["copies"]
+            assert done["state"] == "done"
+        report = load.report(seconds)
+    assert report.failed == 0
+    assert report.transactions > 100
+    with captured(database) as source:
+        source.assert_equal(*TABLES)
+    lines = [line for line in cluster.log().splitlines() if database.name in line]
+    assert not [line for line in lines if "deadlock" in line]

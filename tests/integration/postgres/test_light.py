@@ -1,0 +1,151 @@
+"""Light on the source: commits notify only while the agent sleeps, a pooler is noticed, old snapshots slow nobody."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.integration.postgres.shop import FEED, Shop, attach, make_table, running_shop, write
+from tests.pgbench import Load
+from tests.pgbouncer import Pooler
+from tests.postgres import Cluster
+from tests.scale import scaled
+from tests.waiting import wait_until
+
+COMMITS_PER_S = 1_000
+SECONDS = min(60, scaled(20))
+AWAKE = "SELECT last_value < extract(epoch FROM now()) FROM headrace.headrace_asleep_until"
+
+
+@pytest.fixture
+def own() -> Iterator[Cluster]:
+    """A cluster of the test's own, with the shop's table attached."""
+    with Cluster(settings={"max_prepared_transactions": "0"}) as cluster:
+        make_table(cluster)
+        attach(cluster.dsn("shop"))
+        yield cluster
+
+
+def script(folder: Path) -> str:
+    """Write pgbench's script: one small change."""
+    file = folder / "change.sql"
+    file.write_text(
+        "\\set id random(0, 9)\nUPDATE orders SET note = 'load' WHERE id = :id;\n", encoding="ascii"
+    )
+    return str(file)
+
+
+def notifies(app: psycopg.Connection[Any]) -> int:
+    """Return how many notifications arrived since the last call."""
+    app.execute("SELECT 1")
+    return sum(1 for _ in app.notifies(timeout=0.2))
+
+
+def is_awake(cluster: Cluster) -> bool:
+    return bool(cluster.sql(AWAKE, "shop")[0][0])
+
+
+def test_commits_notify_only_while_the_agent_sleeps(own: Cluster, tmp_path: Path) -> None:
+    with running_shop(tmp_path, own.dsn("shop")) as shop, own.connect("shop") as ear:
+        ear.execute("LISTEN headrace")
+        shop.wait_until_equal(own)
+        wait_until(lambda: not is_awake(own), 60, what="the agent to fall asleep")
+        notifies(ear)
+        write(own, range(1), "the first commit wakes it")
+        wait_until(lambda: notifies(ear) > 0, 30, what="the first commit to notify")
+        shop.wait_until_equal(own)
+        with Load(own, "shop", "-n", "-c", "2", "-T", "5", "-R", "200", "-f", script(tmp_path)) as load:
+            wait_until(lambda: is_awake(own), 30, what="the agent to be awake")
+            heard = 0
+            while load.running():
+                heard += notifies(ear)
+            report = load.report(5)
+        assert heard < 50, f"{heard} notifications while the agent was awake: {report}"
+        wait_until(lambda: not is_awake(own), 60, what="the agent to fall asleep again")
+        shop.wait_until_equal(own)
+
+
+def test_a_commit_of_a_transaction_from_before_the_sleep_is_found(own: Cluster, tmp_path: Path) -> None:
+    """It wrote its rows while nobody slept, so it does not notify."""
+    with running_shop(tmp_path, own.dsn("shop")) as shop, own.connect("shop", autocommit=False) as app:
+        shop.wait_until_equal(own)
+        write(own, range(1), "awake")
+        wait_until(lambda: is_awake(own), 60, what="the agent to be awake")
+        app.execute("UPDATE orders SET note = 'late' WHERE id = 5")
+        wait_until(lambda: not is_awake(own), 60, what="the agent to fall asleep")
+        app.commit()
+        shop.wait_until_equal(own)
+
+
+def test_an_agent_behind_a_pooler_polls_and_says_so(own: Cluster, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        pooler = stack.enter_context(Pooler(own))
+        shop = stack.enter_context(running_shop(tmp_path, pooler.dsn("shop")))
+        shop.wait_until_equal(own)
+        shop.wait_until_told("LISTEN does not hold", "the agent polls")
+        write(own, range(5, 15), "through the pooler")
+        shop.wait_until_equal(own)
+        assert is_awake(own)  # it never says that it sleeps: nobody would wake it
+        assert any("pooler" in line for line in shop.agent.status()["advice"])
+
+
+def test_two_phase_commit_goes_on_beside_an_idle_agent(tmp_path: Path) -> None:
+    """A transaction that notified can't be prepared, so where that is allowed nobody sleeps."""
+    with Cluster(settings={"max_prepared_transactions": "5"}) as own:
+        make_table(own)
+        attach(own.dsn("shop"))
+        with running_shop(tmp_path, own.dsn("shop")) as shop:
+            shop.wait_until_equal(own)
+            shop.wait_until_told("the agent polls", "two-phase commit")
+            for number in range(3):
+                with own.connect("shop", autocommit=False) as app:
+                    app.execute("UPDATE orders SET note = 'prepared' WHERE id = %s", (number,))
+                    app.execute(f"PREPARE TRANSACTION 'number {number}'")
+                    app.commit()
+            for number in (2, 0, 1):
+                own.sql(f"COMMIT PREPARED 'number {number}'", "shop")
+            shop.wait_until_equal(own)
+
+
+def test_an_old_snapshot_does_not_slow_the_relay_and_is_named(own: Cluster, tmp_path: Path) -> None:
+    words = ("-n", "-c", "4", "-j", "2", "-T", str(SECONDS), "-R", str(COMMITS_PER_S), "-f", script(tmp_path))
+    with ExitStack() as stack:
+        shop = stack.enter_context(running_shop(tmp_path, own.dsn("shop")))
+        old = stack.enter_context(own.connect("shop", autocommit=False, application_name="report"))
+        shop.wait_until_equal(own)
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM orders")
+        with Load(own, "shop", *words) as load:
+            counts = [(time.monotonic(), head(shop))]
+            while load.running():
+                counts.append((time.monotonic(), head(shop)))
+            found = shop.agent.status()
+            report = load.report(SECONDS)
+        holder = found["holders"][0]
+        assert holder["what"] == f"session {old.info.backend_pid}"
+        assert "application report" in holder["detail"]
+        assert holder["age-s"] >= SECONDS - 5
+        third = len(counts) // 3
+        early, late = rate(counts[:third]), rate(counts[-third:])
+        assert late >= 0.8 * early, (
+            f"{early:.0f} entries/s in the first third, {late:.0f} in the last: {report}"
+        )
+        assert late >= 0.8 * COMMITS_PER_S, f"{late:.0f} entries/s of {COMMITS_PER_S} offered"
+        old.rollback()
+        shop.wait_until_equal(own)
+
+
+def rate(counts: list[tuple[float, int]]) -> float:
+    """Return entries a second between the first and the last count."""
+    return (counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
+
+
+def head(shop: Shop) -> int:
+    """The feed's newest sequence id."""
+    return int(shop.server.http.get(f"/feeds/{FEED}").json()["head-sequence-id"])

@@ -1,0 +1,171 @@
+"""A workload that nobody here wrote: pgbench, and a table of awkward types, with agent and server killed meanwhile.
+
+Ten times in a row, for the 20 seconds that a release is held to:
+
+    for n in $(seq 10); do HEADRACE_TEST_SCALE=2.5 scripts/test tests/integration/postgres/test_pgbench.py || break; done
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tests.agents import AgentProcess, headrace
+from tests.integration.postgres import awkward
+from tests.integration.postgres.canonical import delta_rows, difference, source_rows
+from tests.integration.postgres.delta_rows import read_delta
+from tests.integration.postgres.history import BALANCES, History, entries_of
+from tests.pgbench import Load, Report
+from tests.postgres import Cluster, Database
+from tests.scale import scaled
+from tests.servers import ServerProcess, serving
+from tests.waiting import wait_until
+
+LOG = logging.getLogger(__name__)
+
+SECONDS = min(20, scaled(8))
+KILLS = ("agent", "server", "agent", "server")
+DRAIN_S_MAX = 300.0
+FEED = "bank"
+TABLES = (*BALANCES, awkward.TABLE)
+
+
+@pytest.fixture
+def bank() -> Iterator[Database]:
+    """pgbench's tables and the awkward one, in a cluster of their own: the load would disturb what other tests measure."""
+    with Cluster() as cluster:
+        cluster.create_database("bank")
+        cluster.pgbench("bank", "-i", "-q", "-s", "1")
+        database = Database(cluster, "bank")
+        awkward.create(database)
+        yield database
+
+
+def attach_words(database: Database) -> list[str]:
+    """Attach all tables, with the rows as they were before each change; their rows are copied meanwhile."""
+    tables = ",".join(TABLES)
+    return ["publisher", "attach", database.dsn, "--table", tables, "--feed", FEED, "--before"]
+
+
+def watched(database: Database) -> bool:
+    """Tell whether every table has its triggers."""
+    found = database.sql(
+        "SELECT DISTINCT tgrelid::regclass::text FROM pg_trigger WHERE tgname LIKE '%headrace%'"
+    )
+    return {name for (name,) in found} == set(TABLES)
+
+
+def head(server: ServerProcess) -> int:
+    """The feed's newest sequence id; 0 before the agent has made the feed."""
+    answer = server.http.get(f"/feeds/{FEED}")
+    return int(answer.json()["head-sequence-id"]) if answer.status_code == 200 else 0
+
+
+def keep_busy(database: Database, enough: Event) -> list[Report]:
+    """Run pgbench, and again if it is over before ``enough`` is set: on a slow machine the kills take longer."""
+    reports: list[Report] = []
+    while not reports or not enough.is_set():
+        with Load(database.cluster, database.name, "-n", "-c", "4", "-j", "2", "-T", str(SECONDS)) as load:
+            reports.append(load.report(SECONDS))
+    return reports
+
+
+def kill_each(server: ServerProcess, agent: AgentProcess) -> None:
+    """SIGKILL each in turn, spread over the load, when the agent got further since the last kill; and start it again."""
+    begun = time.monotonic()
+    for number, victim in enumerate(KILLS, 1):
+        due, before = begun + number * SECONDS / (len(KILLS) + 2), head(server)
+        wait_until(partial(_later_and_further, server, due, before), 120, what="the agent to relay something")
+        if victim == "agent":
+            assert agent.ended() is None, agent.errors()
+            agent.kill()
+            agent.start()
+        else:
+            server.restart()
+
+
+def _later_and_further(server: ServerProcess, due: float, before: int) -> bool:
+    return time.monotonic() >= due and head(server) > before
+
+
+def drained(database: Database, agent: AgentProcess) -> bool:
+    """Tell whether every row is copied and every change delivered."""
+    assert agent.ended() is None, agent.errors()
+    tables = headrace(["publisher", "check", database.dsn])["attached"]
+    return all(one["waiting-rows"] == 0 and one["copy"] == "done" for one in tables)
+
+
+def check_feed(server: ServerProcess, database: Database) -> History:
+    """Hold the whole feed against the rules, and its end against the bank's tables."""
+    history = History()
+    for entry in entries_of(server.url, FEED):
+        history.take(entry)
+    history.finish()
+    assert history.copied == set(TABLES)
+    for table, (key, balance) in BALANCES.items():
+        rows = {row[key]: row[balance] for row in history.rows_of(table)}
+        assert rows == dict(database.sql(f"SELECT {key}, {balance} FROM {table}")), table
+    ((made,),) = database.sql("SELECT count(*) FROM pgbench_history")
+    assert 0 < history.bank_transactions <= made
+    return history
+
+
+def check_tables(database: Database, folder: Path) -> None:
+    """Compare every Spark table with its PostgreSQL table."""
+    published = read_delta(folder)
+    assert set(published) == set(TABLES)
+    for table in TABLES:
+        types, wanted = source_rows(database, table)
+        assert wanted, f"{table} is empty, so nothing is compared"
+        assert difference(wanted, delta_rows(published[table], types)) == "", table
+
+
+@pytest.mark.timeout(1200)
+def test_bank_arrives_whole_whoever_is_killed(bank: Database, tmp_path: Path) -> None:
+    application, enough = awkward.Application(bank, seed=SECONDS), Event()
+    with ExitStack() as stack:
+        server = stack.enter_context(serving(tmp_path / "server"))
+        workers = stack.enter_context(ThreadPoolExecutor())
+        stack.callback(enough.set)
+        stack.callback(application.end)
+        loading = workers.submit(keep_busy, bank, enough)
+        application.start()
+        attaching = workers.submit(headrace, attach_words(bank))
+        wait_until(lambda: attaching.done() or watched(bank), 120, what="the triggers")
+        agent = stack.enter_context(AgentProcess(tmp_path / "agent", server.url, bank.dsn, FEED))
+        kill_each(server, agent)
+        assert not loading.done()
+        enough.set()
+        reports = loading.result()
+        assert len(attaching.result()["attached"]) == len(TABLES)
+        application.end()
+        assert application.error is None
+        assert application.commits > 20
+        assert sum(report.failed for report in reports) == 0
+        wait_until(lambda: drained(bank, agent), DRAIN_S_MAX, what="every change to be delivered")
+        history = check_feed(server, bank)
+        LOG.info(
+            "%d transactions of pgbench, %d of them in the feed of %d entries; %d of the awkward table, emptied %d times",
+            *(sum(report.transactions for report in reports), history.bank_transactions, history.last),
+            *(application.commits, application.truncated),
+        )
+        words = [
+            "pipeline",
+            "tables",
+            "--feed",
+            FEED,
+            "--to",
+            str(tmp_path / "tables"),
+            "--server",
+            server.url,
+        ]
+        headrace([*words, "--once", "--master", "local[2]", "--memory", "1g"])
+        check_tables(bank, tmp_path / "tables")
