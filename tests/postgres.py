@@ -282,11 +282,8 @@ class Database:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A running cluster for the whole test run; it must not be stopped or reconfigured.
-
-    It allows two-phase commit, which PostgreSQL by itself does not, and where no agent sleeps: see ``postgres/sleeping.py``.
-    """
-    with Cluster(settings={"max_prepared_transactions": "20"}) as running:
+    """A running cluster for the whole test run; it must not be stopped or reconfigured."""
+    with Cluster() as running:
         yield running
 
 

@@ -6,6 +6,7 @@ to the table's next schema entry. Pure; called by the tables job on the driver, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +17,9 @@ from headrace.errors import ValueUnfit
 
 OWN_PREFIX: Final = "_headrace_"
 """How our own columns begin; a source column may not."""
+
+_UNREADABLE: Final = re.compile(r'["\\\x00-\x1f]')
+"""Characters that a member's name may not have, because JSON escapes them."""
 
 TableName = tuple[str, ...]
 """The ``table`` of an entry, such as ``("main", "accounts")``."""
@@ -82,7 +86,7 @@ def read_schema(value: bytes, *, feed: str, sequence_id: int) -> TableSchema:
         if lower in seen:
             problem = f"the names {seen[lower]!r} and {column.name!r} differ in case alone"
             raise unfit(feed, sequence_id, schema.name, column.name, problem)
-        if lower.startswith(OWN_PREFIX) or not column.name:
+        if lower.startswith(OWN_PREFIX) or not column.name or _UNREADABLE.search(column.name):
             problem = f"a column may not be named {column.name!r}"
             raise unfit(feed, sequence_id, schema.name, column.name, problem)
         seen[lower] = column.name

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+from headrace.publisher.attach.finding import FindingKind
 from tests.integration.postgres.captured import Captured, captured
 from tests.postgres import Database
 
@@ -171,3 +172,39 @@ def test_without_the_look_the_feed_would_end_with_an_older_row(
     app.execute(statement.encode())
     with pytest.raises(AssertionError):
         source.assert_equal("plain")
+
+
+REKEYING = "CREATE TRIGGER before BEFORE UPDATE ON plain FOR EACH ROW EXECUTE FUNCTION before()"
+
+
+def make_rekeying(app: App) -> None:
+    """A trigger that gives a row another key when its name is changed: no statement names the key."""
+    app.execute(
+        "CREATE FUNCTION before() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF NEW.name <> OLD.name THEN NEW.id := NEW.id + 100; END IF; RETURN NEW; END $$"
+    )
+
+
+def test_a_key_that_a_before_trigger_changes(app: App, source: Captured) -> None:
+    make_rekeying(app)
+    app.execute(REKEYING)
+    source.attach("plain")
+    source.copy()
+    app.execute("UPDATE plain SET name = 'new' WHERE id < 3")
+    source.assert_equal("plain")
+    assert source.kinds() == []
+
+
+def test_a_before_trigger_that_comes_later_is_found_and_the_table_copied_anew(
+    app: App, source: Captured
+) -> None:
+    source.attach("plain")
+    source.copy()
+    make_rekeying(app)
+    app.execute(REKEYING)
+    app.execute("UPDATE plain SET name = 'unseen' WHERE id = 1")  # its old key is not told to be gone
+    assert source.kinds() == [FindingKind.TRIGGER_OUTDATED]
+    assert source.mend() == []
+    app.execute("UPDATE plain SET name = 'seen' WHERE id = 2")
+    source.copy()
+    source.assert_equal("plain")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from headrace.publisher.attaching import drive_copy
+from headrace.publisher.dsn import parse_dsn
 from tests.agents import headrace
 from tests.integration.postgres.captured import captured
 from tests.integration.postgres.shop import FEED, attach, make_table, refused, running_shop, write
@@ -160,10 +163,10 @@ def test_terminal_shows_how_far_it_is(items: Database) -> None:
 
 
 def test_two_drivers_take_turns(items: Database) -> None:
-    with copying(items, "--json") as one, copying(items, "--json") as other:
-        told = [json.loads(process.communicate(timeout=120)[0]) for process in (one, other)]
-    assert told[0] == told[1]
-    assert told[0]["copies"][0]["state"] == "done"
+    (begun,) = copy(items, "--no-wait")
+    with ThreadPoolExecutor() as pool:
+        drivers = [pool.submit(drive_copy, parse_dsn(items.dsn), begun["copy"]) for _ in range(2)]
+        assert [(driver.result().state, driver.result().rows) for driver in drivers] == [("done", ROWS)] * 2
     assert_each_copied_once(items)
 
 

@@ -10,6 +10,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace
 from headrace.publisher.postgres.source import PostgresSource
-from tests.postgres import Database
+from tests.postgres import Cluster, Database
 from tests.scale import scaled
 
 FEED, AGENT, EPOCH = "shop", "shop-1", 1
@@ -80,15 +81,22 @@ class Drain:
 
 @pytest.fixture
 def drain(database: Database) -> Iterator[Drain]:
+    with draining(database) as opened:
+        yield opened
+
+
+@contextmanager
+def draining(database: Database) -> Iterator[Drain]:
+    """Make the outbox and the accounts, and give what drains it."""
     with database.connect(autocommit=False) as app:
         Outbox.create(app)
         app.execute(
             "CREATE TABLE account (id integer PRIMARY KEY, version integer NOT NULL, writer text NOT NULL)"
         )
         app.execute("INSERT INTO account SELECT g, 0, '' FROM generate_series(1, %s) AS g", (ACCOUNTS,))
-    draining = Drain(database)
-    yield draining
-    draining.close()
+    opened = Drain(database)
+    yield opened
+    opened.close()
 
 
 def write(app: psycopg.Connection[tuple[object, ...]], name: str, chance: random.Random) -> int:
@@ -191,16 +199,19 @@ def test_an_open_transaction_holds_nobody_up_and_comes_when_it_commits(
     assert [row.tx_last for row in drain.rows] == [True, False, True]
 
 
-def test_a_prepared_transaction_comes_when_it_is_committed(database: Database, drain: Drain) -> None:
-    with database.connect(autocommit=False) as app:
-        Outbox.add(app, FEED, {}, key="1")
-        app.execute("PREPARE TRANSACTION 'late'")
-        app.commit()
-    drain.step(5_000)
-    assert drain.rows == []
-    database.sql("COMMIT PREPARED 'late'")
-    drain.step(5_000)
-    assert [row.key for row in drain.rows] == ["1"]
+def test_a_prepared_transaction_comes_when_it_is_committed() -> None:
+    with Cluster(settings={"max_prepared_transactions": "5"}) as cluster:
+        database = Database(cluster, "postgres")
+        with draining(database) as drain:
+            with database.connect(autocommit=False) as app:
+                Outbox.add(app, FEED, {}, key="1")
+                app.execute("PREPARE TRANSACTION 'late'")
+                app.commit()
+            drain.step(5_000)
+            assert drain.rows == []
+            database.sql("COMMIT PREPARED 'late'")
+            drain.step(5_000)
+            assert [row.key for row in drain.rows] == ["1"]
 
 
 def test_one_larger_than_an_append_takes_several_and_goes_on_after_a_restart(

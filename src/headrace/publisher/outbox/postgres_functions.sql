@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION headrace.headrace_wake() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= extract(epoch FROM now()) THEN
+    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= date_part('epoch', now()) THEN
         PERFORM pg_notify('headrace', '');
     END IF;
 END
@@ -70,7 +70,7 @@ EXCEPTION WHEN others THEN
 END
 $$;
 
--- AFTER INSERT OR UPDATE OR DELETE FOR EACH ROW; arguments: attachment, feed, JSON array of the key's columns.
+-- AFTER INSERT OR DELETE FOR EACH ROW; arguments: attachment, feed, JSON array of the key's columns.
 -- NEW.xmax is not 0 where the row's version is locked or superseded. What inserts within a trigger says so for the rest of
 -- the transaction: only then can a row be there again when its deletion is told.
 CREATE OR REPLACE FUNCTION headrace.headrace_capture() RETURNS trigger
@@ -79,13 +79,7 @@ SET timezone = 'UTC' SET datestyle = 'ISO' SET intervalstyle = 'iso_8601' SET by
 SET extra_float_digits = 1 SET lc_monetary = 'C'
 AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
-            RETURN NULL;
-        END IF;
-        INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, before, attached)
-        VALUES (TG_ARGV[1], 'put', row_to_json(NEW), row_to_json(OLD), TG_ARGV[0]::integer);
-    ELSIF TG_OP = 'INSERT' THEN
+    IF TG_OP = 'INSERT' THEN
         IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
             RETURN NULL;
         END IF;
@@ -102,14 +96,35 @@ BEGIN
         INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, attached)
         VALUES (TG_ARGV[1], 'delete', row_to_json(OLD), TG_ARGV[0]::integer);
     END IF;
-    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= extract(epoch FROM now()) THEN
+    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= date_part('epoch', now()) THEN
         PERFORM pg_notify('headrace', '');
     END IF;
     RETURN NULL;
 END
 $$;
 
--- AFTER UPDATE FOR EACH ROW that changed the key (the trigger's WHEN says so): the old key goes, the new one comes.
+-- AFTER UPDATE FOR EACH ROW. Apart from the others, and without a WHEN: what a trigger's expressions cost is paid anew by each
+-- transaction, and a WHEN by each statement.
+CREATE OR REPLACE FUNCTION headrace.headrace_capture_update() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET timezone = 'UTC' SET datestyle = 'ISO' SET intervalstyle = 'iso_8601' SET bytea_output = 'hex'
+SET extra_float_digits = 1 SET lc_monetary = 'C'
+AS $$
+BEGIN
+    IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, before, attached)
+    VALUES (TG_ARGV[1], 'put', row_to_json(NEW), row_to_json(OLD), TG_ARGV[0]::integer);
+    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= date_part('epoch', now()) THEN
+        PERFORM pg_notify('headrace', '');
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+-- AFTER UPDATE FOR EACH ROW that changed the key (the trigger's WHEN says so). Its name stands before the other's, so it fires
+-- first: the old key goes, then the new one comes.
 CREATE OR REPLACE FUNCTION headrace.headrace_capture_rekey() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC' SET datestyle = 'ISO' SET intervalstyle = 'iso_8601' SET bytea_output = 'hex'
@@ -121,14 +136,9 @@ BEGIN
         INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, attached)
         VALUES (TG_ARGV[1], 'delete', row_to_json(OLD), TG_ARGV[0]::integer);
     END IF;
-    IF NEW.xmax = 0 OR headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
-        IF pg_trigger_depth() > 1 THEN
-            PERFORM set_config('headrace.inserted_within', 'on', true);
-        END IF;
-        INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, before, attached)
-        VALUES (TG_ARGV[1], 'put', row_to_json(NEW), row_to_json(OLD), TG_ARGV[0]::integer);
+    IF pg_trigger_depth() > 1 THEN
+        PERFORM set_config('headrace.inserted_within', 'on', true);
     END IF;
-    PERFORM headrace.headrace_wake();
     RETURN NULL;
 END
 $$;
@@ -226,8 +236,8 @@ BEGIN
 END
 $$;
 
--- What headrace_capture and headrace_capture_rekey do, for tables of which columns are left out or masked, or that have json
--- columns. Arguments after theirs: delivered, masked and json columns; 'rekey' where the key changed.
+-- What these three do, for tables of which columns are left out or masked, or that have json columns. Arguments after theirs:
+-- delivered, masked and json columns; 'rekey' in the place of headrace_capture_rekey.
 CREATE OR REPLACE FUNCTION headrace.headrace_capture_chosen() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC' SET datestyle = 'ISO' SET intervalstyle = 'iso_8601' SET bytea_output = 'hex'
@@ -247,16 +257,16 @@ BEGIN
         INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, attached)
         VALUES (TG_ARGV[1], 'delete', was, TG_ARGV[0]::integer);
     END IF;
-    IF TG_OP <> 'DELETE' THEN
+    IF pg_trigger_depth() > 1 AND (TG_OP = 'INSERT' OR rekey) THEN
+        PERFORM set_config('headrace.inserted_within', 'on', true);
+    END IF;
+    IF TG_OP <> 'DELETE' AND NOT rekey THEN
         IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
             RETURN NULL;
         END IF;
         becomes := headrace.headrace_row(NEW, OLD, TG_ARGV[3], TG_ARGV[4], TG_ARGV[5]);
-        IF becomes = was AND TG_ARGV[3] <> '' AND NOT rekey THEN
+        IF becomes = was AND TG_ARGV[3] <> '' THEN
             RETURN NULL;
-        END IF;
-        IF pg_trigger_depth() > 1 AND (TG_OP = 'INSERT' OR rekey) THEN
-            PERFORM set_config('headrace.inserted_within', 'on', true);
         END IF;
         INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, before, attached)
         VALUES (TG_ARGV[1], 'put', becomes, was, TG_ARGV[0]::integer);
@@ -326,7 +336,8 @@ BEGIN
             UNION ALL
             SELECT concat_ws(' ', 'trigger', t.tgrelid, t.tgname, t.tgfoid, t.tgenabled, t.tgnargs)
             FROM place AS p JOIN pg_trigger AS t ON t.tgrelid = p.oid
-                AND t.tgname IN ('!headrace_write', '!headrace_update', '!headrace_rekey', '!headrace_truncate')
+                AND (t.tgname IN ('!headrace_write', '!headrace_update', '!headrace_rekey', '!headrace_truncate')
+                    OR (t.tgtype & 19 = 19 AND NOT t.tgisinternal)) -- BEFORE UPDATE FOR EACH ROW
             UNION ALL
             SELECT concat_ws(' ', 'index', i.indexrelid, i.indisprimary, i.indisvalid, i.indimmediate)
             FROM root JOIN pg_index AS i ON i.indrelid = root.oid AND i.indisunique

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headrace.publisher.postgres.connection import Source
+from headrace.publisher.postgres.connection import Source, fetch_one
 
 OWN_SCHEMA: Final = "headrace"
 """Where the outbox stands; none of its tables can be attached."""
@@ -81,8 +81,9 @@ class Table:
     """An ordinary or a partitioned table.
 
     ``filled``: columns whose rows need not have NULL in them where nobody wrote any. ``ancestors``: oids of the partitioned
-    tables above it. ``inherits``: names of its parents and children by inheritance that are no partitions. ``file``: a
-    number that changes when all of its rows are written anew.
+    tables above it. ``inherits``: names of its parents and children by inheritance that are no partitions. ``rewritten``:
+    a trigger of the application may change what an UPDATE writes. ``file``: a number that changes when all of its rows are
+    written anew.
     """
 
     oid: int
@@ -100,6 +101,7 @@ class Table:
     partitions: tuple[Partition, ...]
     ancestors: tuple[int, ...]
     inherits: tuple[str, ...]
+    rewritten: bool
     file: int
 
     @property
@@ -199,6 +201,14 @@ JOIN pg_class AS c ON c.oid = i.inhrelid
 WHERE %(oid)s IN (i.inhparent, i.inhrelid) AND NOT c.relispartition ORDER BY 1"""
 
 
+_BEFORE_UPDATE_OF_ROW: Final = 19
+"""The bits of ``pg_trigger.tgtype``: for each row, before, update."""
+_REWRITTEN: Final = f"""
+SELECT EXISTS (
+    SELECT FROM pg_trigger
+    WHERE tgrelid = ANY(%s) AND NOT tgisinternal AND tgtype & {_BEFORE_UPDATE_OF_ROW} = {_BEFORE_UPDATE_OF_ROW})"""
+
+
 def label_of(schema: str, table: str) -> str:
     """Return a table's name as people write it: without the schema if that is ``public``."""
     return table if schema == "public" else f"{schema}.{table}"
@@ -233,6 +243,7 @@ def read_table(connection: Source, oid: int) -> Table | None:
         unique=tuple(_read_indexes(connection, oid)),
         partitions=partitions,
         ancestors=tuple(found for (found,) in connection.execute(_ANCESTORS, (oid,))),
+        rewritten=bool(fetch_one(connection, _REWRITTEN, ([oid, *(one.oid for one in partitions)],))[0]),
         inherits=tuple(found for (found,) in connection.execute(_INHERITS, {"oid": oid})),
     )
 

@@ -35,7 +35,7 @@ SCANNED_PER_ROW: Final = 10
 make an endless statement."""
 
 STATEMENT_S_MAX: Final = 10
-"""How long a statement may take: the agent does nothing else meanwhile. A condition that is costly for each row takes longer."""
+"""How long a statement may take: the agent does nothing else meanwhile. Only a costly condition takes longer."""
 
 TABLE_WAIT_MS: Final = 100
 """How long a step waits for the table's lock, holding no row: an ALTER TABLE may be at work."""

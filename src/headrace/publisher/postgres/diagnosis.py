@@ -9,7 +9,7 @@ from headrace.publisher.attach.finding import Finding, FindingKind
 from headrace.publisher.postgres.attachment import Attachment
 from headrace.publisher.postgres.catalogue import Partition, Table, label_of
 from headrace.publisher.postgres.spec import find_dangers
-from headrace.publisher.postgres.triggers import TRIGGERS, Trigger
+from headrace.publisher.postgres.triggers import TRIGGERS, Trigger, is_narrow
 
 _ALWAYS: Final = "A"
 _ORIGIN: Final = "O"
@@ -32,6 +32,9 @@ def diagnose(attachment: Attachment, table: Table | None, triggers: Sequence[Tri
         wrong.append(
             Finding(FindingKind.TRIGGER_OUTDATED, name, f"the triggers of {name} are not the ones made")
         )
+    if table.rewritten and any(is_narrow(definition) for definition in own):
+        detail = f"{name} has a BEFORE UPDATE trigger now, which may change a key that no statement names"
+        wrong.append(Finding(FindingKind.TRIGGER_OUTDATED, name, detail))
     findings += wrong + _partition_findings(attachment, table)
     primary = table.primary_key
     if (

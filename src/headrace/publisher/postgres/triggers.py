@@ -63,15 +63,17 @@ class Trigger(NamedTuple):
 def create_triggers(number: int, table: Table, spec: Spec) -> list[sql.Composed]:
     """Return the statements that put the attachment's triggers on its table, or in the place of those that are there."""
     place = sql.Identifier(table.schema, table.name)
-    same, differs = _key_conditions(table.columns, spec.schema.key)
+    differs = _key_differs(table.columns, spec.schema.key)
     plain = not spec.filtered and not spec.json_columns
     arguments = _arguments(number, spec)
-    call = ("headrace_capture" if plain else "headrace_capture_chosen", arguments)
-    rekey = ("headrace_capture_rekey", arguments) if plain else (call[0], [*arguments, "rekey"])
+    chosen = "headrace_capture_chosen"
+    write = ("headrace_capture" if plain else chosen, arguments)
+    update = ("headrace_capture_update" if plain else chosen, arguments)
+    rekey = ("headrace_capture_rekey", arguments) if plain else (chosen, [*arguments, "rekey"])
     return [
-        _row_trigger(WRITE, "INSERT OR DELETE", place, None, call),
-        _row_trigger(UPDATE, "UPDATE", place, same, call),
-        _row_trigger(REKEY, "UPDATE", place, differs, rekey),
+        _row_trigger(WRITE, "INSERT OR DELETE", place, None, write),
+        _row_trigger(UPDATE, "UPDATE", place, None, update),
+        _row_trigger(REKEY, _key_event(table, spec), place, differs, rekey),
         _truncate_trigger(place, [str(number)]),
         *_always(place, TRIGGERS),
     ]
@@ -123,7 +125,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _row_trigger(
     name: str,
-    event: str,
+    event: str | sql.Composed,
     place: sql.Identifier,
     when: sql.Composable | None,
     call: tuple[str, Sequence[str]],
@@ -132,7 +134,7 @@ def _row_trigger(
         "CREATE OR REPLACE TRIGGER {} AFTER {} ON {} FOR EACH ROW {} EXECUTE FUNCTION {}({})"
     ).format(
         sql.Identifier(name),
-        sql.SQL(event),
+        sql.SQL(event) if isinstance(event, str) else event,
         place,
         sql.SQL("WHEN ({})").format(when) if when is not None else sql.SQL(""),
         sql.Identifier("headrace", call[0]),
@@ -155,15 +157,26 @@ def _always(place: sql.Identifier, names: Sequence[str]) -> list[sql.Composed]:
     ]
 
 
-def _key_conditions(columns: Sequence[SourceColumn], key: Sequence[str]) -> tuple[sql.Composed, sql.Composed]:
-    """Return when an UPDATE leaves the key as it is, and when it doesn't. A WHEN names columns by number: it outlives a
-    rename.
+def is_narrow(definition: str) -> bool:
+    """Return whether this trigger fires only for statements that name certain columns."""
+    return " AFTER UPDATE OF " in definition
+
+
+def _key_event(table: Table, spec: Spec) -> str | sql.Composed:
+    """Return which updates the trigger for changed keys is asked about: those that name a column of the key.
+
+    A BEFORE trigger can change a key that the statement does not name: where there is one, all updates.
     """
+    if table.rewritten:
+        return "UPDATE"
+    return sql.SQL("UPDATE OF {}").format(sql.SQL(", ").join(map(sql.Identifier, spec.schema.key)))
+
+
+def _key_differs(columns: Sequence[SourceColumn], key: Sequence[str]) -> sql.Composed:
+    """Return when an UPDATE changes the key. A WHEN names columns by number: it outlives a rename."""
     by_name = {column.name: column for column in columns}
     pairs = [pair for name in key for pair in _pairs(by_name[name])]
-    same = sql.SQL(" AND ").join(sql.SQL("{} IS NOT DISTINCT FROM {}").format(*pair) for pair in pairs)
-    differs = sql.SQL(" OR ").join(sql.SQL("{} IS DISTINCT FROM {}").format(*pair) for pair in pairs)
-    return same, differs
+    return sql.SQL(" OR ").join(sql.SQL("{} IS DISTINCT FROM {}").format(*pair) for pair in pairs)
 
 
 def _pairs(column: SourceColumn) -> list[tuple[sql.Composed, sql.Composed]]:

@@ -42,10 +42,11 @@ def waiting_of(connection: Source, feed: str, attached: Collection[int] | None =
     owner = read_owner(connection, feed)
     names = _names(feed, owner)
     floor = fetch_one(connection, _FIRST_OPEN, names)[0]
-    # The planner's habit of nested loops is wrong here: both sides are read once.
-    connection.execute("SET LOCAL enable_hashjoin = on")
     chosen = None if attached is None else list(attached)
+    # Both sides are read once: here the nested loops that we make the planner take would be wrong.
+    connection.execute("SET LOCAL enable_hashjoin = on; SET LOCAL enable_nestloop = off")
     rows, oldest = fetch_one(connection, _OPEN, {**names, "floor": floor, "attached": chosen})
+    connection.execute("SET LOCAL enable_hashjoin = off; SET LOCAL enable_nestloop = on")
     return Waiting(rows, None if oldest is None else round(oldest.timestamp() * 1000))
 
 
