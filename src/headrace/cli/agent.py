@@ -44,7 +44,8 @@ def run_command(*, config: Path = Path("agent.toml"), takeover: Flag = False, js
 def status_command(*, config: Path = Path("agent.toml"), json: Flag = False) -> int:
     """Show how the agent's feeds stand in the source: what waits, since when, and who holds the database up.
 
-    Reads the source only, so it works whether the agent runs or not. Exit code 1 if there is an alarm.
+    Reads the source only, so it works whether the agent runs or not. Exit code 1 if there is an alarm, or something is wrong
+    with an attached table.
 
     Parameters
     ----------
@@ -57,6 +58,7 @@ def status_command(*, config: Path = Path("agent.toml"), json: Flag = False) -> 
     with opened_source(settings.find_dsn(os.environ)) as source:
         source.check_outbox()
         feeds = source.standing(settings.feeds)
+        findings = [finding for one in source.check(settings.feeds) for finding in one.findings]
         holders = source.holders()
         advice = source.advice()
     now_ms = SystemClock().wall_ms()
@@ -66,13 +68,18 @@ def status_command(*, config: Path = Path("agent.toml"), json: Flag = False) -> 
             {"what": one.what, "detail": one.detail, "age-s": one.age_s, "transactions": one.transactions}
             for one in holders
         ],
+        "findings": [{"kind": one.kind, "table": one.table, "detail": one.detail} for one in findings],
         "advice": advice,
     }
     if json:
         print(dump_json(document, ensure_ascii=False))
     else:
-        _tell_status(feeds, holders, advice, now_ms)
-    return int(any(one.alarm for one in feeds))
+        _tell_status(feeds, holders, now_ms)
+        for finding in findings:
+            print(f"{finding.table}: {finding.kind}: {finding.detail}")
+        for line in advice:
+            print(f"advice: {line}")
+    return int(bool(findings) or any(one.alarm for one in feeds))
 
 
 def _feed_document(one: FeedStanding, now_ms: int) -> dict[str, object]:
@@ -95,9 +102,7 @@ def _age_ms(one: FeedStanding, now_ms: int) -> int | None:
     return None if one.oldest_waiting_ms is None else max(0, now_ms - one.oldest_waiting_ms)
 
 
-def _tell_status(
-    feeds: Sequence[FeedStanding], holders: Sequence[Holder], advice: Sequence[str], now_ms: int
-) -> None:
+def _tell_status(feeds: Sequence[FeedStanding], holders: Sequence[Holder], now_ms: int) -> None:
     for one in feeds:
         age = _age_ms(one, now_ms)
         since = "" if age is None else f", the oldest for {age / 1000:.1f} s"
@@ -112,8 +117,6 @@ def _tell_status(
         print(
             f"holds the horizon: {holder.what} ({holder.detail}){age_text}; {holder.transactions} transactions since"
         )
-    for line in advice:
-        print(f"advice: {line}")
 
 
 async def _until_stopped(settings: AgentSettings, *, takeover: bool, as_json: bool) -> None:

@@ -207,7 +207,7 @@ class AgentWork:
     def _prepare(self) -> None:
         """As if the dump of another cluster had been restored, with an attachment that nobody needs any more."""
         self._database.sql("UPDATE shop.item SET name = name || '!'")
-        self._database.sql("UPDATE headrace.headrace_owner SET system_identifier = '1'")
+        self._database.sql("UPDATE headrace.headrace_origin SET tx = '3'")
         self._database.sql(
             "INSERT INTO headrace.headrace_attached "
             "(table_schema, table_name, table_oid, feed, version, spec, state, ended_id) "

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+from headrace.errors import AttachUnsafe
 from tests.integration.postgres import awkward
 from tests.integration.postgres.captured import Captured, captured
 from tests.postgres import Database
@@ -348,3 +349,29 @@ def test_awkward_values_folded_are_the_table(app: App, source: Captured, databas
         writer.execute("UPDATE awkward SET double = -double, doc = NULL WHERE id < 2")
         writer.execute("DELETE FROM awkward WHERE id = 2")
     source.assert_equal(awkward.TABLE)
+
+
+def test_a_session_with_old_string_literals_can_write(app: App, source: Captured) -> None:
+    """standard_conforming_strings = off changes what a backslash means, also in the text of a function."""
+    app.execute("CREATE TABLE doc (id int PRIMARY KEY, body jsonb)")
+    source.attach("doc")
+    app.execute("SET standard_conforming_strings = off")
+    app.execute("INSERT INTO doc VALUES (1, 'null'), (2, NULL)")
+    app.execute("SET standard_conforming_strings = on")
+    rows = [row.values for row in source.rows() if row.control is None]
+    assert rows == [{"id": 1, "body": {"json": None}}, {"id": 2, "body": None}]
+
+
+def test_a_type_of_another_role_is_refused(app: App, source: Captured, database: Database) -> None:
+    """Its owner could give it a cast to json, which would run with our rights."""
+    role = f"{database.name}_mallory"
+    app.execute(f'CREATE ROLE "{role}"'.encode())
+    try:
+        app.execute("CREATE TYPE mood AS ENUM ('ok')")
+        app.execute("CREATE TABLE diary (id int PRIMARY KEY, moods mood[])")
+        app.execute(f'ALTER TYPE mood OWNER TO "{role}"'.encode())
+        with pytest.raises(AttachUnsafe, match="the type mood belongs to"):
+            source.attach("diary")
+        source.attach("diary", accept="the role is ours")
+    finally:
+        app.execute(f'ALTER TYPE mood OWNER TO postgres; DROP ROLE "{role}"'.encode())

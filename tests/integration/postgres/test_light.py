@@ -92,6 +92,21 @@ def test_an_agent_behind_a_pooler_polls_and_says_so(own: Cluster, tmp_path: Path
         write(own, range(5, 15), "through the pooler")
         shop.wait_until_equal(own)
         assert is_awake(own)  # it never says that it sleeps: nobody would wake it
+        with psycopg.connect(pooler.dsn("shop"), autocommit=True, prepare_threshold=None) as app:
+            # Its sessions are the application's too: no setting of ours is left in them.
+            ours = {
+                "lock_timeout",
+                "statement_timeout",
+                "enable_seqscan",
+                "enable_hashjoin",
+                "synchronous_commit",
+                "intervalstyle",
+            }
+            for _ in range(20):
+                left = app.execute(
+                    "SELECT name, setting FROM pg_settings WHERE source = 'session'"
+                ).fetchall()
+                assert not ours & {name for name, _ in left}, left
         assert any("pooler" in line for line in shop.agent.status()["advice"])
 
 

@@ -74,6 +74,14 @@ def test_a_dump_restored_into_another_cluster_goes_on(own: Cluster, tmp_path: Pa
         shop.wait_until_equal(other)
         notes = [entry for entry in shop.entries() if not entry.copy and entry.control is None]
         assert len(notes) == 5 + 9
+        # No transaction of the new cluster will ever have an id of the old one's rows.
+        old = "SELECT count(*) FILTER (WHERE tx < '4611686018427387904'), count(*) FROM headrace.headrace_{} WHERE {} < 12"
+        assert other.sql(old.format("outbox", "id"), "shop")[0][0] == 0
+        ((shifted, marks),) = other.sql(
+            "SELECT count(*) FILTER (WHERE tx >= '4611686018427387904'), count(*) FROM headrace.headrace_mark",
+            "shop",
+        )
+        assert 0 < shifted < marks
 
 
 def test_a_failover_that_loses_nothing_is_followed(own: Cluster, tmp_path: Path) -> None:
@@ -144,6 +152,27 @@ def test_triggers_are_disabled_for_a_while(own: Cluster, tmp_path: Path) -> None
         shop.wait_until_equal(own)
         states = own.sql("SELECT DISTINCT tgenabled FROM pg_trigger WHERE tgname LIKE '!headrace%'", "shop")
         assert states == [("A",)]
+
+
+def test_a_table_is_renamed_and_then_its_triggers_are_disabled(own: Cluster, tmp_path: Path) -> None:
+    dsn = own.dsn("shop")
+    attach(dsn)
+    with running_shop(tmp_path, dsn) as shop:
+        shop.wait_until_equal(own)
+        own.sql("ALTER TABLE orders RENAME TO sales", "shop")
+        own.sql("UPDATE sales SET note = 'renamed' WHERE id = 1", "shop")
+        shop.wait_until_told("alarm", "table-renamed")
+        wait_until(lambda: shop.state()[1] == "renamed", 60, what="the change under the new name")
+        own.sql(
+            "ALTER TABLE sales DISABLE TRIGGER ALL; UPDATE sales SET note = 'unseen'; DELETE FROM sales WHERE id = 2",
+            "shop",
+        )
+        own.sql("ALTER TABLE sales ENABLE TRIGGER ALL", "shop")
+        wait_until(
+            lambda: shop.state() == dict(own.sql("SELECT id, note FROM sales", "shop")),
+            120,
+            what="the feed to be mended",
+        )
 
 
 def test_the_servers_disk_is_full(small_disk: Path, tmp_path: Path) -> None:

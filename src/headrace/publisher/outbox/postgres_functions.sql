@@ -24,7 +24,10 @@ DECLARE
 BEGIN
     INSERT INTO headrace.headrace_outbox (change_feed_id, op, key, changes, changed)
     VALUES ($1, $2, $3, $4, $5) RETURNING id INTO row_id;
-    UPDATE headrace.headrace_format SET used_by_application = true WHERE NOT used_by_application;
+    -- Said by a sequence: a flag in a row would make every other caller wait for the first one's commit.
+    IF pg_sequence_last_value('headrace.headrace_added') IS NULL THEN
+        PERFORM nextval('headrace.headrace_added');
+    END IF;
     PERFORM headrace.headrace_wake();
     RETURN row_id;
 END
@@ -223,7 +226,7 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
-    RETURN CASE WHEN nulls IS NULL THEN result ELSE left(result, -1) || ',"\u0000":[' || nulls || ']}' END;
+    RETURN CASE WHEN nulls IS NULL THEN result ELSE left(result, -1) || ',"' || chr(92) || 'u0000":[' || nulls || ']}' END;
 END
 $$;
 

@@ -10,6 +10,9 @@ CREATE SEQUENCE IF NOT EXISTS headrace.headrace_outbox_id CACHE 1;
 -- Unix seconds until which an agent counts as asleep. A sequence, because all see its value at once, committed or not.
 CREATE SEQUENCE IF NOT EXISTS headrace.headrace_asleep_until;
 
+-- Has a value once an application has called Outbox.add: then detach leaves the outbox to it.
+CREATE SEQUENCE IF NOT EXISTS headrace.headrace_added;
+
 -- Rows are only ever inserted, and deleted once they are old: what happens to them stands in headrace_mark and
 -- headrace_pass, one row a transaction and one row a pass, so that the busiest table has no dead rows.
 CREATE TABLE IF NOT EXISTS headrace.headrace_outbox (
@@ -36,9 +39,15 @@ CREATE TABLE IF NOT EXISTS headrace.headrace_owner (
     incarnation text,                       -- of the feed that rows went to; NULL before the first registration
     history integer NOT NULL DEFAULT 0,     -- grows by 1 when an operator accepts another history of the feed
     kept_from bigint NOT NULL DEFAULT 0,    -- least sequence id of this history that was not swept
-    system_identifier text NOT NULL DEFAULT '', -- of the cluster whose transaction ids the rows carry
     alarm text,                             -- what needs a person, as JSON; NULL when all is well
     accepted text                           -- what an operator accepted (publisher accept), as JSON
+);
+
+-- Where the transaction ids of a feed's rows mean something. The row names the transaction that wrote it; so does its xmin,
+-- unless a dump was restored: then another transaction wrote it.
+CREATE TABLE IF NOT EXISTS headrace.headrace_origin (
+    feed text PRIMARY KEY,
+    tx xid8 NOT NULL DEFAULT pg_current_xact_id()
 );
 
 -- How far a feed is: the newest row counts. Never updated, so a long transaction elsewhere leaves no chain of dead

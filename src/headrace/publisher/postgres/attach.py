@@ -60,6 +60,7 @@ DELETE FROM headrace.headrace_outbox AS o WHERE o.attached = ANY(%s) AND NOT EXI
 _USED: Final = """
 SELECT EXISTS (SELECT FROM headrace.headrace_attached WHERE state = 'live')
     OR EXISTS (SELECT FROM headrace.headrace_format WHERE used_by_application)
+    OR (SELECT is_called FROM headrace.headrace_added)
     OR EXISTS (SELECT FROM headrace.headrace_outbox WHERE attached IS NULL)"""
 
 

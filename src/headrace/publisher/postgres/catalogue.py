@@ -82,8 +82,9 @@ class Table:
 
     ``filled``: columns whose rows need not have NULL in them where nobody wrote any. ``ancestors``: oids of the partitioned
     tables above it. ``inherits``: names of its parents and children by inheritance that are no partitions. ``rewritten``:
-    a trigger of the application may change what an UPDATE writes. ``file``: a number that changes when all of its rows are
-    written anew.
+    a trigger of the application may change what an UPDATE writes. ``alien_types``: types of its columns, with their owners,
+    that belong neither to a superuser nor to the owner of the capturing functions. ``file``: a number that changes when all
+    of its rows are written anew.
     """
 
     oid: int
@@ -102,6 +103,7 @@ class Table:
     ancestors: tuple[int, ...]
     inherits: tuple[str, ...]
     rewritten: bool
+    alien_types: tuple[tuple[str, str], ...]
     file: int
 
     @property
@@ -209,6 +211,24 @@ SELECT EXISTS (
     WHERE tgrelid = ANY(%s) AND NOT tgisinternal AND tgtype & {_BEFORE_UPDATE_OF_ROW} = {_BEFORE_UPDATE_OF_ROW})"""
 
 
+# Of arrays, domains and composites also what they are made of.
+_ALIEN_TYPES: Final = """
+WITH RECURSIVE part (oid) AS (
+    SELECT atttypid FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+    UNION
+    SELECT inner_part.oid FROM part JOIN pg_type AS t ON t.oid = part.oid CROSS JOIN LATERAL (
+        SELECT unnest(ARRAY[t.typelem, t.typbasetype]) AS oid
+        UNION ALL
+        SELECT a.atttypid FROM pg_attribute AS a WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+    ) AS inner_part WHERE inner_part.oid <> 0
+)
+SELECT format_type(t.oid, NULL), r.rolname
+FROM part JOIN pg_type AS t ON t.oid = part.oid JOIN pg_roles AS r ON r.oid = t.typowner
+WHERE t.oid >= 16384 AND t.typelem = 0 AND NOT r.rolsuper AND r.oid <> coalesce(
+    (SELECT proowner FROM pg_proc WHERE oid = to_regprocedure('headrace.headrace_capture()')), current_user::regrole)
+ORDER BY 1"""
+
+
 def label_of(schema: str, table: str) -> str:
     """Return a table's name as people write it: without the schema if that is ``public``."""
     return table if schema == "public" else f"{schema}.{table}"
@@ -244,6 +264,7 @@ def read_table(connection: Source, oid: int) -> Table | None:
         partitions=partitions,
         ancestors=tuple(found for (found,) in connection.execute(_ANCESTORS, (oid,))),
         rewritten=bool(fetch_one(connection, _REWRITTEN, ([oid, *(one.oid for one in partitions)],))[0]),
+        alien_types=tuple((name, role) for name, role in connection.execute(_ALIEN_TYPES, (oid,))),
         inherits=tuple(found for (found,) in connection.execute(_INHERITS, {"oid": oid})),
     )
 

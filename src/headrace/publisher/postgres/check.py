@@ -90,7 +90,7 @@ def mend(connection: Source, feed: str) -> list[Finding]:
         found = {one.number: _findings(connection, one) for one in live}
     for one in live:
         table, findings = found[one.number]
-        if (findings or one.was_unsafe) and all(finding.kind.mendable for finding in findings):
+        if _can_mend(one, findings):
             left += _mend(connection, one, findings)
             continue
         left += findings
@@ -104,6 +104,15 @@ def mend(connection: Source, feed: str) -> list[Finding]:
             set_findings(connection, one.number, findings)
             set_checked(connection, one.number, newest)
     return left
+
+
+def _can_mend(one: Attachment, findings: Sequence[Finding]) -> bool:
+    """Return whether there is something to mend, and nothing in the way.
+
+    A table that was only renamed goes on under its old name. With anything else wrong it goes on under its new one.
+    """
+    others = [finding for finding in findings if finding.kind is not FindingKind.TABLE_RENAMED]
+    return bool(others or one.was_unsafe) and all(finding.kind.mendable for finding in others)
 
 
 def _mend(connection: Source, one: Attachment, findings: list[Finding]) -> list[Finding]:
@@ -130,8 +139,7 @@ def _mended(connection: Source, one: Attachment) -> list[Finding]:
         check_may_alter(connection, [table.oid])
         lock_tables(connection, [table], NO_WRITES)
     table, findings = _findings(connection, one)
-    mendable = all(finding.kind.mendable for finding in findings)
-    if table is not None and mendable and (findings or one.was_unsafe):
+    if table is not None and _can_mend(one, findings):
         kinds = {finding.kind for finding in findings}
         if kinds == {FindingKind.PARTITION_ADDED} and not one.was_unsafe:
             findings = _add_partitions(connection, one, table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -53,7 +53,9 @@ SETTINGS: Final = {
     # A row may be posted only once it is durable. Our commit flushes every commit before it, also of an application that
     # has synchronous_commit off.
     "synchronous_commit": "on",
+    "standard_conforming_strings": "on",
     "lock_timeout": str(STATEMENT_LOCK_MS),
+    "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "60000",
     # All our statements go by an index. A table that was never analysed must not be read whole because of a bad guess.
     "enable_seqscan": "off",
@@ -71,9 +73,9 @@ def connect(dsn: Dsn, *, application_name: str = "headrace") -> Source:
     Raises DsnInvalid (malformed, unknown database), SourceForbidden (the role may not), SourceUnavailable.
     """
     address = f"postgresql://{dsn.rest}"
+    given = _read_address(address)
     with postgres_errors(connecting=True):
         # Of several hosts, or of a name that moves with a failover, only the one that takes writes is a source.
-        given = conninfo_to_dict(address)
         connection = Source.connect(
             make_conninfo(address, target_session_attrs=given.get("target_session_attrs", "read-write")),
             autocommit=True,
@@ -87,11 +89,26 @@ def connect(dsn: Dsn, *, application_name: str = "headrace") -> Source:
             # A pooler hands out process ids of its own.
             pid = fetch_one(connection, "SELECT pg_backend_pid()")[0]
             connection.pooled = pid != connection.info.backend_pid
-            connection.execute(_settings("SET", application_name))
+            if not connection.pooled:  # there they would go on to whoever gets that session next
+                connection.execute(_settings("SET", application_name))
         except BaseException:
             connection.close()
             raise
     return connection
+
+
+def _read_address(address: str) -> Mapping[str, Any]:
+    """Return the parts of a DSN; DsnInvalid without any of its text: what is taken for a host may be a password's end."""
+    try:
+        given = conninfo_to_dict(address)
+    except psycopg.ProgrammingError:
+        given = {"host": "@"}
+    if "@" in str(given.get("host", "")):
+        raise DsnInvalid(
+            "the DSN can't be read",
+            hint="Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE. In a password @ is %40, / is %2F, % is %25.",
+        )
+    return given
 
 
 def _settings(verb: str, application_name: str) -> sql.Composed:
@@ -171,6 +188,15 @@ def postgres_errors(*, connecting: bool = False) -> Iterator[None]:
         raise _ours(error, connecting=connecting) from error
 
 
+_WRONG_ADDRESS: Final = (
+    "does not exist",
+    "authentication failed",
+    "no password supplied",
+    "is not permitted to log in",
+)
+"""How a server says that no repetition will help: errors of a connection that was not made have no code."""
+
+
 def _ours(error: psycopg.Error, *, connecting: bool) -> DsnInvalid | SourceForbidden | SourceUnavailable:
     text = " ".join((error.diag.message_primary or str(error)).split())
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -183,7 +209,7 @@ def _ours(error: psycopg.Error, *, connecting: bool) -> DsnInvalid | SourceForbi
         psycopg.errors.InvalidPassword,
         psycopg.errors.InvalidAuthorizationSpecification,
     )
-    if isinstance(error, wrong_address) or (connecting and isinstance(error, psycopg.ProgrammingError)):
+    if isinstance(error, wrong_address) or (connecting and any(words in text for words in _WRONG_ADDRESS)):
         return DsnInvalid(
             f"the DSN does not open a database: {text}", hint="Check host, database, role and password."
         )

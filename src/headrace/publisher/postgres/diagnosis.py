@@ -20,15 +20,24 @@ def diagnose(attachment: Attachment, table: Table | None, triggers: Sequence[Tri
     name = attachment.label
     if table is None:
         return [Finding(FindingKind.TABLE_MISSING, name, f"there is no table {name} any more")]
+    renamed = []
     if (table.schema, table.name) != (attachment.schema_name, attachment.table):
         detail = f"{name} is called {table.label} now; its changes go on as {name}"
-        return [Finding(FindingKind.TABLE_RENAMED, name, detail)]
+        renamed = [Finding(FindingKind.TABLE_RENAMED, name, detail)]
+    return renamed + _differences(attachment, table, triggers, renamed=bool(renamed))
+
+
+def _differences(
+    attachment: Attachment, table: Table, triggers: Sequence[Trigger], *, renamed: bool
+) -> list[Finding]:
+    name = attachment.label
     wrong = _trigger_findings(attachment, table, triggers)
     if wrong and wrong[0].kind is FindingKind.TRIGGER_MISSING:
         return wrong
     findings = _column_findings(attachment, table)
     own = tuple(one.definition for one in triggers if one.oid == table.oid)
-    if not findings and not wrong and own != attachment.spec.triggers:
+    # A definition has the table's name in it.
+    if not findings and not wrong and not renamed and own != attachment.spec.triggers:
         wrong.append(
             Finding(FindingKind.TRIGGER_OUTDATED, name, f"the triggers of {name} are not the ones made")
         )

@@ -44,6 +44,7 @@ class Grant(NamedTuple):
 
 _AGENT_TABLES: Final = {
     "headrace_format": ("SELECT",),
+    "headrace_origin": ("SELECT", "INSERT", "DELETE"),
     "headrace_outbox": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "headrace_owner": ("SELECT", "INSERT", "UPDATE"),
     "headrace_pass": ("SELECT", "INSERT", "DELETE"),

@@ -27,7 +27,7 @@ from headrace.publisher.postgres.attachment import (
     relink,
     write_control,
 )
-from headrace.publisher.postgres.connection import Source, fetch_one
+from headrace.publisher.postgres.connection import Source
 from headrace.publisher.postgres.copying import begin_copy
 from headrace.publisher.postgres.look import Place
 
@@ -35,7 +35,7 @@ _ENSURE: Final = "INSERT INTO headrace.headrace_owner (feed) VALUES (%s) ON CONF
 _LOCK: Final = "SELECT FROM headrace.headrace_owner WHERE feed = %s FOR UPDATE"
 _SELECT: Final = """
 SELECT o.feed, o.agent_id, o.epoch, o.incarnation, coalesce(p.next_sequence_id, 0), coalesce(p.processed_next, 0),
-    o.kept_from, o.alarm, o.accepted, o.history, o.system_identifier, coalesce(p.number, 0), coalesce(p.looked_id, 0),
+    o.kept_from, o.alarm, o.accepted, o.history, coalesce(p.number, 0), coalesce(p.looked_id, 0),
     coalesce(p.late, '{}')::text[], coalesce(p.open_from::text::bigint, 0), coalesce(p.open_to::text::bigint, 0)
 FROM headrace.headrace_owner AS o
 LEFT JOIN LATERAL (
@@ -66,8 +66,15 @@ _RENAME_TRANSACTIONS: Final = """
 UPDATE headrace.headrace_outbox SET tx = pg_current_xact_id()
 WHERE change_feed_id = %(feed)s AND (
     id > %(looked)s OR tx = ANY(%(late)s::xid8[]) OR (tx >= %(from)s::xid8 AND tx < %(to)s::xid8))"""
-_SYSTEM: Final = "SELECT system_identifier::text, pg_current_xact_id()::text::bigint FROM pg_control_system()"
-_SET_SYSTEM: Final = "UPDATE headrace.headrace_owner SET system_identifier = %s WHERE feed = %s"
+_SHIFT: Final = 1 << 62
+_SET_APART: Final = f"""
+UPDATE headrace.{{table}} SET tx = (tx::text::bigint + {_SHIFT})::text::xid8
+WHERE {{feed}} = %(feed)s AND tx < '{_SHIFT}'::xid8 AND tx <> %(own)s::xid8"""
+_ORIGIN: Final = """
+SELECT mod(tx::text::bigint, 1::bigint << 32) = xmin::text::bigint, pg_current_xact_id()::text::bigint
+FROM headrace.headrace_origin WHERE feed = %s"""
+_FORGET_ORIGIN: Final = "DELETE FROM headrace.headrace_origin WHERE feed = %s"
+_SET_ORIGIN: Final = "INSERT INTO headrace.headrace_origin (feed) VALUES (%s)"
 _SET_ALARM: Final = (
     "UPDATE headrace.headrace_owner SET alarm = %s WHERE feed = %s AND alarm IS DISTINCT FROM %s"
 )
@@ -78,7 +85,6 @@ class PostgresOwner(Owner, frozen=True):
     """A row of ``headrace_owner`` with the feed's newest row of ``headrace_pass`` (zeros where there is none)."""
 
     history: int
-    system_identifier: str
     number: int
     looked_id: int
     late: frozenset[int]
@@ -140,7 +146,7 @@ def claim(connection: Source, feed: str, agent_id: str, place: FeedPlace) -> tup
     connection.execute(_LOCK, (feed,))
     owner = _owner(connection, feed)
     resume = compare(owner, place)
-    owner = _settle_cluster(connection, owner)
+    owner = _settle_origin(connection, owner)
     where = owner.place
     next_id, processed_next = owner.next_sequence_id, owner.processed_next
     if resume.adopt:
@@ -161,33 +167,36 @@ def claim(connection: Source, feed: str, agent_id: str, place: FeedPlace) -> tup
     return resume, _owner(connection, feed)
 
 
-def _settle_cluster(connection: Source, owner: PostgresOwner) -> PostgresOwner:
-    """Give the rows that are not marked a transaction of this cluster, if they were dumped from another one.
+def _settle_origin(connection: Source, owner: PostgresOwner) -> PostgresOwner:
+    """Give the rows that are not marked a transaction of this database, if they came in a dump.
 
     Transaction ids mean nothing elsewhere: an old one would be taken for a new transaction's, or for one that never ends.
-    The rows are joined into one transaction, which tears none of them.
+    The rows are joined into one transaction, which tears none of them. All others that are kept, and their marks, get ids
+    that no transaction here will ever have.
     """
-    system, own = fetch_one(connection, _SYSTEM)
-    if owner.system_identifier == system:
+    row = connection.execute(_ORIGIN, (owner.feed,)).fetchone()
+    if row is None:
+        connection.execute(_SET_ORIGIN, (owner.feed,))
         return owner
-    if owner.system_identifier:
-        names = {
-            "feed": owner.feed,
-            "looked": owner.looked_id,
-            "late": [str(xid) for xid in owner.late],
-            "from": str(owner.open_from),
-            "to": str(owner.open_to),
-        }
-        connection.execute(_RENAME_TRANSACTIONS, names)
-        place = Place(owner.looked_id, frozenset({own}), 0, 0)
-        write_pass(
-            connection,
-            owner,
-            next_id=owner.next_sequence_id,
-            processed_next=owner.processed_next,
-            place=place,
-        )
-    connection.execute(_SET_SYSTEM, (system, owner.feed))
+    is_here, own = row
+    if is_here:
+        return owner
+    names = {
+        "feed": owner.feed,
+        "looked": owner.looked_id,
+        "late": [str(xid) for xid in owner.late],
+        "from": str(owner.open_from),
+        "to": str(owner.open_to),
+    }
+    connection.execute(_RENAME_TRANSACTIONS, names)
+    for table, feed in (("headrace_outbox", "change_feed_id"), ("headrace_mark", "feed")):
+        statement = _SET_APART.format(table=table, feed=feed)
+        connection.execute(statement.encode(), {"feed": owner.feed, "own": str(own)})
+    connection.execute(_FORGET_ORIGIN, (owner.feed,))
+    connection.execute(_SET_ORIGIN, (owner.feed,))
+    place = Place(owner.looked_id, frozenset({own}), 0, 0)
+    next_id, processed_next = owner.next_sequence_id, owner.processed_next
+    write_pass(connection, owner, next_id=next_id, processed_next=processed_next, place=place)
     return _owner(connection, owner.feed)
 
 

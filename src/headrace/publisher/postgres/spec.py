@@ -141,11 +141,16 @@ def refuse_kind(table: Table) -> None:
 
 
 def acceptable_dangers(table: Table) -> list[str]:
-    """Return the ways in which rows can be lost without a trigger being told, that an operator may accept."""
+    """Return what an operator may accept: ways to lose rows without a trigger being told, and to run code as its owner."""
     unlogged = [part.name for part in table.partitions if part.persistence == "u"]
     if table.persistence == "u":
         unlogged.insert(0, table.name)
-    return [f"{name} is unlogged: a crash empties it, and no trigger is told" for name in unlogged]
+    dangers = [f"{name} is unlogged: a crash empties it, and no trigger is told" for name in unlogged]
+    return dangers + [
+        f"the type {name} belongs to {role}, who could give it a cast to json that then runs with the rights of whoever "
+        f"attached the table: attach it as {role}"
+        for name, role in table.alien_types
+    ]
 
 
 def _key(table: Table, request: AttachRequest) -> tuple[str, ...]:

@@ -102,8 +102,6 @@ def row_json(attachment: Attached, alias: str) -> sql.Composable:
     """
     row = sql.Identifier(alias.replace("%", "%%"))
     spec = attachment.spec
-    if not spec.filtered and not spec.json_columns:
-        return sql.SQL("row_to_json({})::text").format(row)
     chosen = sql.SQL(", ").join(sql.Literal(text.replace("%", "%%")) for text in _chosen(spec))
     return sql.SQL("headrace.headrace_row({}, {})").format(row, chosen)
 

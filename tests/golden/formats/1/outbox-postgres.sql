@@ -37,7 +37,10 @@ DECLARE
 BEGIN
     INSERT INTO headrace.headrace_outbox (change_feed_id, op, key, changes, changed)
     VALUES ($1, $2, $3, $4, $5) RETURNING id INTO row_id;
-    UPDATE headrace.headrace_format SET used_by_application = true WHERE NOT used_by_application;
+    -- Said by a sequence: a flag in a row would make every other caller wait for the first one's commit.
+    IF pg_sequence_last_value('headrace.headrace_added') IS NULL THEN
+        PERFORM nextval('headrace.headrace_added');
+    END IF;
     PERFORM headrace.headrace_wake();
     RETURN row_id;
 END
@@ -59,13 +62,7 @@ CREATE FUNCTION headrace.headrace_capture() RETURNS trigger
     SET lc_monetary TO 'C'
     AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
-            RETURN NULL;
-        END IF;
-        INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, before, attached)
-        VALUES (TG_ARGV[1], 'put', row_to_json(NEW), row_to_json(OLD), TG_ARGV[0]::integer);
-    ELSIF TG_OP = 'INSERT' THEN
+    IF TG_OP = 'INSERT' THEN
         IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
             RETURN NULL;
         END IF;
@@ -82,7 +79,7 @@ BEGIN
         INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, attached)
         VALUES (TG_ARGV[1], 'delete', row_to_json(OLD), TG_ARGV[0]::integer);
     END IF;
-    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= extract(epoch FROM now()) THEN
+    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= date_part('epoch', now()) THEN
         PERFORM pg_notify('headrace', '');
     END IF;
     RETURN NULL;
@@ -118,16 +115,16 @@ BEGIN
         INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, attached)
         VALUES (TG_ARGV[1], 'delete', was, TG_ARGV[0]::integer);
     END IF;
-    IF TG_OP <> 'DELETE' THEN
+    IF pg_trigger_depth() > 1 AND (TG_OP = 'INSERT' OR rekey) THEN
+        PERFORM set_config('headrace.inserted_within', 'on', true);
+    END IF;
+    IF TG_OP <> 'DELETE' AND NOT rekey THEN
         IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
             RETURN NULL;
         END IF;
         becomes := headrace.headrace_row(NEW, OLD, TG_ARGV[3], TG_ARGV[4], TG_ARGV[5]);
-        IF becomes = was AND TG_ARGV[3] <> '' AND NOT rekey THEN
+        IF becomes = was AND TG_ARGV[3] <> '' THEN
             RETURN NULL;
-        END IF;
-        IF pg_trigger_depth() > 1 AND (TG_OP = 'INSERT' OR rekey) THEN
-            PERFORM set_config('headrace.inserted_within', 'on', true);
         END IF;
         INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, before, attached)
         VALUES (TG_ARGV[1], 'put', becomes, was, TG_ARGV[0]::integer);
@@ -158,14 +155,9 @@ BEGIN
         INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, attached)
         VALUES (TG_ARGV[1], 'delete', row_to_json(OLD), TG_ARGV[0]::integer);
     END IF;
-    IF NEW.xmax = 0 OR headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
-        IF pg_trigger_depth() > 1 THEN
-            PERFORM set_config('headrace.inserted_within', 'on', true);
-        END IF;
-        INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, before, attached)
-        VALUES (TG_ARGV[1], 'put', row_to_json(NEW), row_to_json(OLD), TG_ARGV[0]::integer);
+    IF pg_trigger_depth() > 1 THEN
+        PERFORM set_config('headrace.inserted_within', 'on', true);
     END IF;
-    PERFORM headrace.headrace_wake();
     RETURN NULL;
 END
 $$;
@@ -203,6 +195,34 @@ BEGIN
         VALUES (one.feed, 'put', concat_ws('/', 'copy-begin', one.table_schema, one.table_name, copy), about, 'copy-begin', one.id);
     END IF;
     PERFORM headrace.headrace_wake();
+    RETURN NULL;
+END
+$$;
+
+
+--
+-- Name: headrace_capture_update(); Type: FUNCTION; Schema: headrace; Owner: -
+--
+
+CREATE FUNCTION headrace.headrace_capture_update() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET "TimeZone" TO 'UTC'
+    SET "DateStyle" TO 'ISO'
+    SET "IntervalStyle" TO 'iso_8601'
+    SET bytea_output TO 'hex'
+    SET extra_float_digits TO '1'
+    SET lc_monetary TO 'C'
+    AS $$
+BEGIN
+    IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, before, attached)
+    VALUES (TG_ARGV[1], 'put', row_to_json(NEW), row_to_json(OLD), TG_ARGV[0]::integer);
+    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= date_part('epoch', now()) THEN
+        PERFORM pg_notify('headrace', '');
+    END IF;
     RETURN NULL;
 END
 $$;
@@ -288,7 +308,8 @@ BEGIN
             UNION ALL
             SELECT concat_ws(' ', 'trigger', t.tgrelid, t.tgname, t.tgfoid, t.tgenabled, t.tgnargs)
             FROM place AS p JOIN pg_trigger AS t ON t.tgrelid = p.oid
-                AND t.tgname IN ('!headrace_write', '!headrace_update', '!headrace_rekey', '!headrace_truncate')
+                AND (t.tgname IN ('!headrace_write', '!headrace_update', '!headrace_rekey', '!headrace_truncate')
+                    OR (t.tgtype & 19 = 19 AND NOT t.tgisinternal)) -- BEFORE UPDATE FOR EACH ROW
             UNION ALL
             SELECT concat_ws(' ', 'index', i.indexrelid, i.indisprimary, i.indisvalid, i.indimmediate)
             FROM root JOIN pg_index AS i ON i.indrelid = root.oid AND i.indisunique
@@ -398,7 +419,7 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
-    RETURN CASE WHEN nulls IS NULL THEN result ELSE left(result, -1) || ',"\u0000":[' || nulls || ']}' END;
+    RETURN CASE WHEN nulls IS NULL THEN result ELSE left(result, -1) || ',"' || chr(92) || 'u0000":[' || nulls || ']}' END;
 END
 $_$;
 
@@ -412,11 +433,23 @@ CREATE FUNCTION headrace.headrace_wake() RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
-    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= extract(epoch FROM now()) THEN
+    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= date_part('epoch', now()) THEN
         PERFORM pg_notify('headrace', '');
     END IF;
 END
 $$;
+
+
+--
+-- Name: headrace_added; Type: SEQUENCE; Schema: headrace; Owner: -
+--
+
+CREATE SEQUENCE headrace.headrace_added
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
 
 
 --
@@ -544,6 +577,16 @@ CREATE TABLE headrace.headrace_mark (
 
 
 --
+-- Name: headrace_origin; Type: TABLE; Schema: headrace; Owner: -
+--
+
+CREATE TABLE headrace.headrace_origin (
+    feed text NOT NULL,
+    tx xid8 DEFAULT pg_current_xact_id() NOT NULL
+);
+
+
+--
 -- Name: headrace_outbox_id; Type: SEQUENCE; Schema: headrace; Owner: -
 --
 
@@ -586,7 +629,6 @@ CREATE TABLE headrace.headrace_owner (
     incarnation text,
     history integer DEFAULT 0 NOT NULL,
     kept_from bigint DEFAULT 0 NOT NULL,
-    system_identifier text DEFAULT ''::text NOT NULL,
     alarm text,
     accepted text
 );
@@ -626,14 +668,14 @@ CREATE TABLE public.account (
 -- Data for Name: headrace_attached; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_attached OVERRIDING SYSTEM VALUE VALUES (1, 'public', 'account', 16385, 'bank', 1, '{"schema":{"database":"public","table":"account","version":1,"columns":[{"name":"id","type":"int64","source-type":"integer","nullable":false},{"name":"owner","type":"string","source-type":"text","nullable":false},{"name":"photo","type":"binary","source-type":"bytea","nullable":true},{"name":"rate","type":"decimal(10,4)","source-type":"numeric(10,4)","nullable":true}],"key":["id"]},"request":{"feed":"bank","tables":["account"],"include":[],"exclude":[],"columns":[],"exclude_columns":[],"mask":[],"key":[],"accept":"","before":false,"copy":true},"catalogue":[{"name":"id","declared":"integer","base":"int4","kind":"base","typmod":-1,"not_null":true,"exact":true,"generated":"","expression":""},{"name":"owner","declared":"text","base":"text","kind":"base","typmod":-1,"not_null":true,"exact":true,"generated":"","expression":""},{"name":"photo","declared":"bytea","base":"bytea","kind":"base","typmod":-1,"not_null":false,"exact":true,"generated":"","expression":""},{"name":"rate","declared":"numeric(10,4)","base":"numeric","kind":"base","typmod":655368,"not_null":false,"exact":true,"generated":"","expression":""}],"masked":[],"accepted":[],"partitions":[],"file":16385,"oid":16385,"triggers":["CREATE TRIGGER \"!headrace_rekey\" AFTER UPDATE ON public.account FOR EACH ROW WHEN ((old.id IS DISTINCT FROM new.id)) EXECUTE FUNCTION headrace.headrace_capture_rekey(''1'', ''bank'', ''[\"id\"]'')","CREATE TRIGGER \"!headrace_truncate\" AFTER TRUNCATE ON public.account FOR EACH STATEMENT EXECUTE FUNCTION headrace.headrace_capture_truncate(''1'')","CREATE TRIGGER \"!headrace_update\" AFTER UPDATE ON public.account FOR EACH ROW WHEN ((NOT (old.id IS DISTINCT FROM new.id))) EXECUTE FUNCTION headrace.headrace_capture(''1'', ''bank'', ''[\"id\"]'')","CREATE TRIGGER \"!headrace_write\" AFTER INSERT OR DELETE ON public.account FOR EACH ROW EXECUTE FUNCTION headrace.headrace_capture(''1'', ''bank'', ''[\"id\"]'')"]}', 'live', 0, NULL, NULL);
+INSERT INTO headrace.headrace_attached OVERRIDING SYSTEM VALUE VALUES (1, 'public', 'account', 16385, 'bank', 1, '{"schema":{"database":"public","table":"account","version":1,"columns":[{"name":"id","type":"int64","source-type":"integer","nullable":false},{"name":"owner","type":"string","source-type":"text","nullable":false},{"name":"photo","type":"binary","source-type":"bytea","nullable":true},{"name":"rate","type":"decimal(10,4)","source-type":"numeric(10,4)","nullable":true}],"key":["id"]},"request":{"feed":"bank","tables":["account"],"include":[],"exclude":[],"columns":[],"exclude_columns":[],"mask":[],"key":[],"accept":"","before":false,"copy":true},"catalogue":[{"name":"id","declared":"integer","base":"int4","kind":"base","typmod":-1,"not_null":true,"exact":true,"generated":"","expression":""},{"name":"owner","declared":"text","base":"text","kind":"base","typmod":-1,"not_null":true,"exact":true,"generated":"","expression":""},{"name":"photo","declared":"bytea","base":"bytea","kind":"base","typmod":-1,"not_null":false,"exact":true,"generated":"","expression":""},{"name":"rate","declared":"numeric(10,4)","base":"numeric","kind":"base","typmod":655368,"not_null":false,"exact":true,"generated":"","expression":""}],"masked":[],"accepted":[],"partitions":[],"file":16385,"oid":16385,"triggers":["CREATE TRIGGER \"!headrace_rekey\" AFTER UPDATE OF id ON public.account FOR EACH ROW WHEN ((old.id IS DISTINCT FROM new.id)) EXECUTE FUNCTION headrace.headrace_capture_rekey(''1'', ''bank'', ''[\"id\"]'')","CREATE TRIGGER \"!headrace_truncate\" AFTER TRUNCATE ON public.account FOR EACH STATEMENT EXECUTE FUNCTION headrace.headrace_capture_truncate(''1'')","CREATE TRIGGER \"!headrace_update\" AFTER UPDATE ON public.account FOR EACH ROW EXECUTE FUNCTION headrace.headrace_capture_update(''1'', ''bank'', ''[\"id\"]'')","CREATE TRIGGER \"!headrace_write\" AFTER INSERT OR DELETE ON public.account FOR EACH ROW EXECUTE FUNCTION headrace.headrace_capture(''1'', ''bank'', ''[\"id\"]'')"]}', 'live', 0, NULL, NULL);
 
 
 --
 -- Data for Name: headrace_copy; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_copy OVERRIDING SYSTEM VALUE VALUES (1, 1, NULL, 'done', NULL, '[["id","integer",null]]', NULL, '["1"]', '["1"]', true, '2026-11-21 22:17:54.280333+00', 1, NULL, '2026-11-21 22:17:54.254177+00');
+INSERT INTO headrace.headrace_copy OVERRIDING SYSTEM VALUE VALUES (1, 1, NULL, 'done', NULL, '[["id","integer",null]]', NULL, '["1"]', '["1"]', true, '2026-11-21 23:05:07.62112+00', 1, NULL, '2026-11-21 23:05:07.605812+00');
 
 
 --
@@ -646,7 +688,7 @@ INSERT INTO headrace.headrace_copy OVERRIDING SYSTEM VALUE VALUES (1, 1, NULL, '
 -- Data for Name: headrace_format; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_format VALUES ('outbox', 1, 1, true);
+INSERT INTO headrace.headrace_format VALUES ('outbox', 1, 1, false);
 
 
 --
@@ -660,33 +702,40 @@ INSERT INTO headrace.headrace_mark VALUES ('bank', 0, 5, 1, '734', 5, 5, 'agent-
 
 
 --
+-- Data for Name: headrace_origin; Type: TABLE DATA; Schema: headrace; Owner: -
+--
+
+INSERT INTO headrace.headrace_origin VALUES ('bank', '732');
+
+
+--
 -- Data for Name: headrace_outbox; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_outbox VALUES ('727', 1, 'bank', 'put', 'schema/public/account/1', '{"database":"public","table":"account","version":1,"columns":[{"name":"id","type":"int64","source-type":"integer","nullable":false},{"name":"owner","type":"string","source-type":"text","nullable":false},{"name":"photo","type":"binary","source-type":"bytea","nullable":true},{"name":"rate","type":"decimal(10,4)","source-type":"numeric(10,4)","nullable":true}],"key":["id"]}', NULL, NULL, 'schema', 1, false, '2026-11-21 22:17:54.250614+00');
-INSERT INTO headrace.headrace_outbox VALUES ('727', 2, 'bank', 'put', 'copy-begin/public/account/1', '{"database":"public","table":"account","version":1}', NULL, NULL, 'copy-begin', 1, false, '2026-11-21 22:17:54.254403+00');
-INSERT INTO headrace.headrace_outbox VALUES ('730', 3, 'bank', 'put', NULL, '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, true, '2026-11-21 22:17:54.27606+00');
-INSERT INTO headrace.headrace_outbox VALUES ('731', 4, 'bank', 'put', 'copy-end/public/account/1', '{"database":"public","table":"account","version":1,"rows":1}', NULL, NULL, 'copy-end', 1, false, '2026-11-21 22:17:54.280636+00');
-INSERT INTO headrace.headrace_outbox VALUES ('734', 5, 'bank', 'put', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 22:17:54.323476+00');
-INSERT INTO headrace.headrace_outbox VALUES ('736', 6, 'bank', 'delete', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, false, '2026-11-21 22:17:54.330552+00');
-INSERT INTO headrace.headrace_outbox VALUES ('736', 7, 'bank', 'put', NULL, '{"id":2,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 22:17:54.330677+00');
-INSERT INTO headrace.headrace_outbox VALUES ('736', 8, 'bank', 'put', NULL, '{"uuid":"order-7","state":"paid"}', NULL, NULL, NULL, NULL, false, '2026-11-21 22:17:54.331176+00');
+INSERT INTO headrace.headrace_outbox VALUES ('727', 1, 'bank', 'put', 'schema/public/account/1', '{"database":"public","table":"account","version":1,"columns":[{"name":"id","type":"int64","source-type":"integer","nullable":false},{"name":"owner","type":"string","source-type":"text","nullable":false},{"name":"photo","type":"binary","source-type":"bytea","nullable":true},{"name":"rate","type":"decimal(10,4)","source-type":"numeric(10,4)","nullable":true}],"key":["id"]}', NULL, NULL, 'schema', 1, false, '2026-11-21 23:05:07.604661+00');
+INSERT INTO headrace.headrace_outbox VALUES ('727', 2, 'bank', 'put', 'copy-begin/public/account/1', '{"database":"public","table":"account","version":1}', NULL, NULL, 'copy-begin', 1, false, '2026-11-21 23:05:07.605946+00');
+INSERT INTO headrace.headrace_outbox VALUES ('730', 3, 'bank', 'put', NULL, '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, true, '2026-11-21 23:05:07.618584+00');
+INSERT INTO headrace.headrace_outbox VALUES ('731', 4, 'bank', 'put', 'copy-end/public/account/1', '{"database":"public","table":"account","version":1,"rows":1}', NULL, NULL, 'copy-end', 1, false, '2026-11-21 23:05:07.621347+00');
+INSERT INTO headrace.headrace_outbox VALUES ('734', 5, 'bank', 'put', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 23:05:07.643037+00');
+INSERT INTO headrace.headrace_outbox VALUES ('736', 6, 'bank', 'delete', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, false, '2026-11-21 23:05:07.646589+00');
+INSERT INTO headrace.headrace_outbox VALUES ('736', 7, 'bank', 'put', NULL, '{"id":2,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 23:05:07.64666+00');
+INSERT INTO headrace.headrace_outbox VALUES ('736', 8, 'bank', 'put', NULL, '{"uuid":"order-7","state":"paid"}', NULL, NULL, NULL, NULL, false, '2026-11-21 23:05:07.646996+00');
 
 
 --
 -- Data for Name: headrace_owner; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_owner VALUES ('bank', 'agent-1', 1, 'inc', 0, 1, '7710752523609731886', NULL, NULL);
+INSERT INTO headrace.headrace_owner VALUES ('bank', 'agent-1', 1, 'inc', 0, 1, NULL, NULL);
 
 
 --
 -- Data for Name: headrace_pass; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_pass VALUES ('bank', 1, 0, 1, 1, 0, '{}', '0', '0', '2026-11-21 22:17:54.313359+00');
-INSERT INTO headrace.headrace_pass VALUES ('bank', 2, 0, 5, 1, 4, '{}', '733', '733', '2026-11-21 22:17:54.319799+00');
-INSERT INTO headrace.headrace_pass VALUES ('bank', 3, 0, 6, 5, 5, '{}', '735', '735', '2026-11-21 22:17:54.32835+00');
+INSERT INTO headrace.headrace_pass VALUES ('bank', 1, 0, 1, 1, 0, '{}', '0', '0', '2026-11-21 23:05:07.637502+00');
+INSERT INTO headrace.headrace_pass VALUES ('bank', 2, 0, 5, 1, 4, '{}', '733', '733', '2026-11-21 23:05:07.63992+00');
+INSERT INTO headrace.headrace_pass VALUES ('bank', 3, 0, 6, 5, 5, '{}', '735', '735', '2026-11-21 23:05:07.644628+00');
 
 
 --
@@ -694,6 +743,13 @@ INSERT INTO headrace.headrace_pass VALUES ('bank', 3, 0, 6, 5, 5, '{}', '735', '
 --
 
 INSERT INTO public.account VALUES (2, 'Ada L.', '\x00ff', 0.1000);
+
+
+--
+-- Name: headrace_added; Type: SEQUENCE SET; Schema: headrace; Owner: -
+--
+
+SELECT pg_catalog.setval('headrace.headrace_added', 1, true);
 
 
 --
@@ -765,6 +821,14 @@ ALTER TABLE ONLY headrace.headrace_mark
 
 
 --
+-- Name: headrace_origin headrace_origin_pkey; Type: CONSTRAINT; Schema: headrace; Owner: -
+--
+
+ALTER TABLE ONLY headrace.headrace_origin
+    ADD CONSTRAINT headrace_origin_pkey PRIMARY KEY (feed);
+
+
+--
 -- Name: headrace_outbox headrace_outbox_pkey; Type: CONSTRAINT; Schema: headrace; Owner: -
 --
 
@@ -814,7 +878,7 @@ CREATE INDEX headrace_outbox_tx ON headrace.headrace_outbox USING btree (tx, id)
 -- Name: account !headrace_rekey; Type: TRIGGER; Schema: public; Owner: -
 --
 
-CREATE TRIGGER "!headrace_rekey" AFTER UPDATE ON public.account FOR EACH ROW WHEN ((old.id IS DISTINCT FROM new.id)) EXECUTE FUNCTION headrace.headrace_capture_rekey('1', 'bank', '["id"]');
+CREATE TRIGGER "!headrace_rekey" AFTER UPDATE OF id ON public.account FOR EACH ROW WHEN ((old.id IS DISTINCT FROM new.id)) EXECUTE FUNCTION headrace.headrace_capture_rekey('1', 'bank', '["id"]');
 
 ALTER TABLE public.account ENABLE ALWAYS TRIGGER "!headrace_rekey";
 
@@ -832,7 +896,7 @@ ALTER TABLE public.account ENABLE ALWAYS TRIGGER "!headrace_truncate";
 -- Name: account !headrace_update; Type: TRIGGER; Schema: public; Owner: -
 --
 
-CREATE TRIGGER "!headrace_update" AFTER UPDATE ON public.account FOR EACH ROW WHEN ((NOT (old.id IS DISTINCT FROM new.id))) EXECUTE FUNCTION headrace.headrace_capture('1', 'bank', '["id"]');
+CREATE TRIGGER "!headrace_update" AFTER UPDATE ON public.account FOR EACH ROW EXECUTE FUNCTION headrace.headrace_capture_update('1', 'bank', '["id"]');
 
 ALTER TABLE public.account ENABLE ALWAYS TRIGGER "!headrace_update";
 
@@ -879,6 +943,13 @@ REVOKE ALL ON FUNCTION headrace.headrace_capture_rekey() FROM PUBLIC;
 --
 
 REVOKE ALL ON FUNCTION headrace.headrace_capture_truncate() FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION headrace_capture_update(); Type: ACL; Schema: headrace; Owner: -
+--
+
+REVOKE ALL ON FUNCTION headrace.headrace_capture_update() FROM PUBLIC;
 
 
 --

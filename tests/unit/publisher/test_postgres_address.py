@@ -1,0 +1,20 @@
+"""A PostgreSQL DSN that can't be read is refused without a word of it: what is taken for a host may end a password."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import DsnInvalid
+from headrace.publisher.dsn import parse_dsn
+from headrace.publisher.postgres.connection import connect
+
+
+@pytest.mark.parametrize("password", ["100%secret", "pa ss-secret", "secr@et"])
+def test_no_part_of_a_password_is_told(password: str) -> None:
+    with pytest.raises(DsnInvalid) as refused:
+        connect(parse_dsn(f"postgresql://user:{password}@127.0.0.1:1/shop"))
+    told = f"{refused.value.detail} {refused.value.advice}"
+    assert "secret" not in told
+    assert "et@" not in told
+    assert "percent" in told or "%40" in told
+    assert refused.value.__cause__ is None
