@@ -25,6 +25,7 @@ from headrace.errors import (
     OutboxBehindFeed,
     SourceUnavailable,
     TableNotFound,
+    TooLarge,
     Unavailable,
 )
 from headrace.publisher.attach.finding import Finding
@@ -189,13 +190,21 @@ class FeedRelay:
     async def _post(self, batch: list[MarkedRow], joined: Joined) -> RowPlace:
         """Append ``batch``; returns only when it is durable in the feed, once and in its place."""
         entries = [to_entry(row, self._agent_id, self.feed) for row in batch]
-        await self._server.append(
-            self.feed,
-            entries,
-            epoch=joined.place.epoch,
-            incarnation=joined.place.incarnation,
-            marked_at_ms=self._marked_at_ms,
-        )
+        try:
+            await self._server.append(
+                self.feed,
+                entries,
+                epoch=joined.place.epoch,
+                incarnation=joined.place.incarnation,
+                marked_at_ms=self._marked_at_ms,
+            )
+        except TooLarge as refusal:
+            largest = max(batch, key=lambda row: row.size)
+            name = f"{'.'.join(largest.table)} {largest.key or ''}".strip()
+            raise TooLarge(
+                f"{refusal.detail}. The largest entry of this append is {name}, about {largest.size} bytes",
+                hint="Begin anew without the large columns: see 'A row that is too large' in the how-to.",
+            ) from None
         self._backoff.reset()
         if self._alarm is not None:
             self._alarm = None

@@ -283,3 +283,33 @@ def test_restored_dump_needs_nothing(app: App, source: Captured, database: Datab
             restored.assert_equal("item", "part")
     finally:
         database.cluster.drop_database(name)
+
+
+TYPE_CHANGES = {
+    "an enum's label": "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'",
+    "a label in the key": "ALTER TYPE kind RENAME VALUE 'a' TO 'z'",
+    "an attribute's name": "ALTER TYPE pair RENAME ATTRIBUTE x TO u",
+    "an attribute more": "ALTER TYPE pair ADD ATTRIBUTE z int",
+}
+
+
+@pytest.mark.parametrize("change", TYPE_CHANGES.values(), ids=TYPE_CHANGES)
+def test_a_type_that_is_changed_changes_what_rows_look_like(app: App, source: Captured, change: str) -> None:
+    """No row is written, and yet all of them read otherwise from then on."""
+    app.execute("CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE kind AS ENUM ('a', 'b')")
+    app.execute("CREATE TYPE pair AS (x int, y int)")
+    app.execute(
+        "CREATE TABLE diary (kind kind, id int, mood mood, moods mood[], pair pair, PRIMARY KEY (kind, id))"
+    )
+    app.execute("INSERT INTO diary VALUES ('a', 1, 'ok', '{ok,sad}', '(1,2)'), ('b', 2, 'sad', NULL, NULL)")
+    source.attach("diary")
+    source.copy()
+    before = schema_fingerprint(source.connection)
+    app.execute("ALTER TYPE mood ADD VALUE 'glad'")
+    assert source.kinds() == []  # one label more changes nothing that is there
+    app.execute(change.encode())
+    assert schema_fingerprint(source.connection) != before
+    assert source.kinds() == [FindingKind.COLUMN_CHANGED]
+    assert source.mend() == []
+    source.copy()
+    source.assert_equal("diary")

@@ -337,6 +337,14 @@ BEGIN
                     SELECT d.oid FROM pg_attrdef AS d WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum) END)
             FROM root JOIN pg_attribute AS a ON a.attrelid = root.oid AND a.attnum > 0
             UNION ALL
+            SELECT concat_ws(' ', 'part', t.oid, e.oid, e.enumlabel, p.attnum, p.attname, p.atttypid, p.attisdropped)
+            FROM (SELECT DISTINCT unnest(ARRAY[t.oid, t.typelem]) AS oid
+                FROM root JOIN pg_attribute AS a ON a.attrelid = root.oid AND a.attnum > 0
+                JOIN pg_type AS t ON t.oid = a.atttypid AND t.oid >= 16384) AS used
+            JOIN pg_type AS t ON t.oid = used.oid AND t.typtype IN ('c', 'e')
+            LEFT JOIN pg_enum AS e ON e.enumtypid = t.oid
+            LEFT JOIN pg_attribute AS p ON p.attrelid = t.typrelid AND t.typrelid <> 0 AND p.attnum > 0
+            UNION ALL
             SELECT concat_ws(' ', 'trigger', t.tgrelid, t.tgname, t.tgfoid, t.tgenabled, t.tgnargs)
             FROM place AS p JOIN pg_trigger AS t ON t.tgrelid = p.oid
                 AND (t.tgname IN ('!headrace_write', '!headrace_update', '!headrace_rekey', '!headrace_truncate')

@@ -16,6 +16,9 @@ OWN_SCHEMA: Final = "headrace"
 """Where the outbox stands; none of its tables can be attached."""
 
 
+_LABEL: Final = "label "
+
+
 class SourceColumn(msgspec.Struct, frozen=True):
     """A column as far as it decides what is captured of it.
 
@@ -23,7 +26,7 @@ class SourceColumn(msgspec.Struct, frozen=True):
     schema unless that is ``pg_catalog``. ``kind``: how its values become JSON: ``base``, ``enum``, or ``json`` (arrays,
     composites, types with a cast to json). ``typmod``: the base type's modifier, -1 for none. ``exact``: texts that are
     equal have the same bytes. ``generated``: ``s`` stored, ``v`` virtual, empty if it is not computed; ``expression``: what
-    computes it.
+    computes it. ``parts``: of an enum its labels, of a composite its attributes, of an array those of its elements.
     """
 
     name: str
@@ -35,6 +38,15 @@ class SourceColumn(msgspec.Struct, frozen=True):
     exact: bool
     generated: str
     expression: str
+    parts: tuple[str, ...] = ()
+
+    def is_like(self, earlier: SourceColumn | None) -> bool:
+        """Return whether values that were captured with ``earlier`` still read the same; an enum may have more labels."""
+        if earlier is None:
+            return False
+        added, gone = set(self.parts) - set(earlier.parts), set(earlier.parts) - set(self.parts)
+        alike = msgspec.structs.replace(self, parts=earlier.parts) == earlier
+        return alike and not gone and all(part.startswith(_LABEL) for part in added)
 
 
 class UniqueIndex(NamedTuple):
@@ -161,6 +173,11 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod),
     a.attgenerated::text,
     CASE WHEN a.attgenerated <> '' THEN coalesce((
         SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = a.attrelid AND adnum = a.attnum), '') ELSE '' END,
+    ARRAY(SELECT 'label ' || e.enumsortorder || ' ' || e.enumlabel
+        FROM pg_enum AS e WHERE e.enumtypid IN (t.oid, t.typelem) ORDER BY 1)
+    || ARRAY(SELECT 'attribute ' || p.attnum || ' ' || p.attname || ' ' || format_type(p.atttypid, p.atttypmod)
+        FROM pg_type AS c JOIN pg_attribute AS p ON p.attrelid = c.typrelid
+        WHERE c.oid IN (t.oid, t.typelem) AND c.typtype = 'c' AND p.attnum > 0 AND NOT p.attisdropped ORDER BY p.attnum),
     a.atthasdef OR a.atthasmissing OR a.attnotnull OR a.attidentity <> '' OR d.typnotnull OR d.typdefault IS NOT NULL
 FROM pg_attribute AS a
 JOIN type AS d ON d.attnum = a.attnum AND d.typtype <> 'd'
@@ -251,7 +268,8 @@ def read_table(connection: Source, oid: int) -> Table | None:
     if row is None:
         return None
     columns, filled = [], []
-    for *column, is_filled in connection.execute(_COLUMNS, {"oid": oid}):
+    for *column, parts, is_filled in connection.execute(_COLUMNS, {"oid": oid}):
+        column.append(tuple(parts))
         columns.append(SourceColumn(*column))
         filled += [column[0]] if is_filled else []
     partitions = tuple(Partition(*found) for found in connection.execute(_PARTITIONS, (oid,)))

@@ -171,6 +171,12 @@ def _rebuild(connection: Source, one: Attachment, table: Table, kinds: set[Findi
 def _recopy(one: Attachment, table: Table, spec: Spec, kinds: set[FindingKind]) -> Recopy:
     if one.was_unsafe or kinds & {FindingKind.TRIGGER_OUTDATED, FindingKind.PARTITION_GONE}:
         return Recopy(everything=True, clear=True)  # deletes too may have been kept from us
+    before = {column.name: column for column in one.spec.catalogue}
+    if any(
+        column.name in spec.schema.key and not column.is_like(before.get(column.name))
+        for column in table.columns
+    ):
+        return Recopy(everything=True, clear=True)  # rows stand under keys that nothing will name again
     if any(_may_be_truncated(partition) for partition in new_partitions(one, table)):
         return Recopy(everything=True, clear=True)
     known = {column.name for column in one.spec.catalogue}

@@ -110,7 +110,7 @@ def _column_findings(attachment: Attachment, table: Table) -> list[Finding]:
     before = {column.name: column for column in attachment.spec.catalogue}
     now = {column.name: column for column in table.columns}
     added = [column for column in table.columns if column.name not in before]
-    changed = [one for one, column in before.items() if now.get(one) != column]
+    changed = [one for one, column in before.items() if one not in now or not now[one].is_like(column)]
     findings = []
     if changed:
         findings.append(

@@ -306,6 +306,14 @@ BEGIN
                     SELECT d.oid FROM pg_attrdef AS d WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum) END)
             FROM root JOIN pg_attribute AS a ON a.attrelid = root.oid AND a.attnum > 0
             UNION ALL
+            SELECT concat_ws(' ', 'part', t.oid, e.oid, e.enumlabel, p.attnum, p.attname, p.atttypid, p.attisdropped)
+            FROM (SELECT DISTINCT unnest(ARRAY[t.oid, t.typelem]) AS oid
+                FROM root JOIN pg_attribute AS a ON a.attrelid = root.oid AND a.attnum > 0
+                JOIN pg_type AS t ON t.oid = a.atttypid AND t.oid >= 16384) AS used
+            JOIN pg_type AS t ON t.oid = used.oid AND t.typtype IN ('c', 'e')
+            LEFT JOIN pg_enum AS e ON e.enumtypid = t.oid
+            LEFT JOIN pg_attribute AS p ON p.attrelid = t.typrelid AND t.typrelid <> 0 AND p.attnum > 0
+            UNION ALL
             SELECT concat_ws(' ', 'trigger', t.tgrelid, t.tgname, t.tgfoid, t.tgenabled, t.tgnargs)
             FROM place AS p JOIN pg_trigger AS t ON t.tgrelid = p.oid
                 AND (t.tgname IN ('!headrace_write', '!headrace_update', '!headrace_rekey', '!headrace_truncate')
@@ -668,14 +676,14 @@ CREATE TABLE public.account (
 -- Data for Name: headrace_attached; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_attached OVERRIDING SYSTEM VALUE VALUES (1, 'public', 'account', 16385, 'bank', 1, '{"schema":{"database":"public","table":"account","version":1,"columns":[{"name":"id","type":"int64","source-type":"integer","nullable":false},{"name":"owner","type":"string","source-type":"text","nullable":false},{"name":"photo","type":"binary","source-type":"bytea","nullable":true},{"name":"rate","type":"decimal(10,4)","source-type":"numeric(10,4)","nullable":true}],"key":["id"]},"request":{"feed":"bank","tables":["account"],"include":[],"exclude":[],"columns":[],"exclude_columns":[],"mask":[],"key":[],"accept":"","before":false,"copy":true},"catalogue":[{"name":"id","declared":"integer","base":"int4","kind":"base","typmod":-1,"not_null":true,"exact":true,"generated":"","expression":""},{"name":"owner","declared":"text","base":"text","kind":"base","typmod":-1,"not_null":true,"exact":true,"generated":"","expression":""},{"name":"photo","declared":"bytea","base":"bytea","kind":"base","typmod":-1,"not_null":false,"exact":true,"generated":"","expression":""},{"name":"rate","declared":"numeric(10,4)","base":"numeric","kind":"base","typmod":655368,"not_null":false,"exact":true,"generated":"","expression":""}],"masked":[],"accepted":[],"partitions":[],"file":16385,"oid":16385,"triggers":["CREATE TRIGGER \"!headrace_rekey\" AFTER UPDATE OF id ON public.account FOR EACH ROW WHEN ((old.id IS DISTINCT FROM new.id)) EXECUTE FUNCTION headrace.headrace_capture_rekey(''1'', ''bank'', ''[\"id\"]'')","CREATE TRIGGER \"!headrace_truncate\" AFTER TRUNCATE ON public.account FOR EACH STATEMENT EXECUTE FUNCTION headrace.headrace_capture_truncate(''1'')","CREATE TRIGGER \"!headrace_update\" AFTER UPDATE ON public.account FOR EACH ROW EXECUTE FUNCTION headrace.headrace_capture_update(''1'', ''bank'', ''[\"id\"]'')","CREATE TRIGGER \"!headrace_write\" AFTER INSERT OR DELETE ON public.account FOR EACH ROW EXECUTE FUNCTION headrace.headrace_capture(''1'', ''bank'', ''[\"id\"]'')"]}', 'live', 0, NULL, NULL);
+INSERT INTO headrace.headrace_attached OVERRIDING SYSTEM VALUE VALUES (1, 'public', 'account', 16385, 'bank', 1, '{"schema":{"database":"public","table":"account","version":1,"columns":[{"name":"id","type":"int64","source-type":"integer","nullable":false},{"name":"owner","type":"string","source-type":"text","nullable":false},{"name":"photo","type":"binary","source-type":"bytea","nullable":true},{"name":"rate","type":"decimal(10,4)","source-type":"numeric(10,4)","nullable":true}],"key":["id"]},"request":{"feed":"bank","tables":["account"],"include":[],"exclude":[],"columns":[],"exclude_columns":[],"mask":[],"key":[],"accept":"","before":false,"copy":true},"catalogue":[{"name":"id","declared":"integer","base":"int4","kind":"base","typmod":-1,"not_null":true,"exact":true,"generated":"","expression":"","parts":[]},{"name":"owner","declared":"text","base":"text","kind":"base","typmod":-1,"not_null":true,"exact":true,"generated":"","expression":"","parts":[]},{"name":"photo","declared":"bytea","base":"bytea","kind":"base","typmod":-1,"not_null":false,"exact":true,"generated":"","expression":"","parts":[]},{"name":"rate","declared":"numeric(10,4)","base":"numeric","kind":"base","typmod":655368,"not_null":false,"exact":true,"generated":"","expression":"","parts":[]}],"masked":[],"accepted":[],"partitions":[],"file":16385,"oid":16385,"triggers":["CREATE TRIGGER \"!headrace_rekey\" AFTER UPDATE OF id ON public.account FOR EACH ROW WHEN ((old.id IS DISTINCT FROM new.id)) EXECUTE FUNCTION headrace.headrace_capture_rekey(''1'', ''bank'', ''[\"id\"]'')","CREATE TRIGGER \"!headrace_truncate\" AFTER TRUNCATE ON public.account FOR EACH STATEMENT EXECUTE FUNCTION headrace.headrace_capture_truncate(''1'')","CREATE TRIGGER \"!headrace_update\" AFTER UPDATE ON public.account FOR EACH ROW EXECUTE FUNCTION headrace.headrace_capture_update(''1'', ''bank'', ''[\"id\"]'')","CREATE TRIGGER \"!headrace_write\" AFTER INSERT OR DELETE ON public.account FOR EACH ROW EXECUTE FUNCTION headrace.headrace_capture(''1'', ''bank'', ''[\"id\"]'')"]}', 'live', 0, NULL, NULL);
 
 
 --
 -- Data for Name: headrace_copy; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_copy OVERRIDING SYSTEM VALUE VALUES (1, 1, NULL, 'done', NULL, '[["id","integer",null]]', NULL, '["1"]', '["1"]', true, '2026-11-21 23:05:07.62112+00', 1, NULL, '2026-11-21 23:05:07.605812+00');
+INSERT INTO headrace.headrace_copy OVERRIDING SYSTEM VALUE VALUES (1, 1, NULL, 'done', NULL, '[["id","integer",null]]', NULL, '["1"]', '["1"]', true, '2026-11-21 23:08:42.420128+00', 1, NULL, '2026-11-21 23:08:42.406216+00');
 
 
 --
@@ -712,14 +720,14 @@ INSERT INTO headrace.headrace_origin VALUES ('bank', '732');
 -- Data for Name: headrace_outbox; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_outbox VALUES ('727', 1, 'bank', 'put', 'schema/public/account/1', '{"database":"public","table":"account","version":1,"columns":[{"name":"id","type":"int64","source-type":"integer","nullable":false},{"name":"owner","type":"string","source-type":"text","nullable":false},{"name":"photo","type":"binary","source-type":"bytea","nullable":true},{"name":"rate","type":"decimal(10,4)","source-type":"numeric(10,4)","nullable":true}],"key":["id"]}', NULL, NULL, 'schema', 1, false, '2026-11-21 23:05:07.604661+00');
-INSERT INTO headrace.headrace_outbox VALUES ('727', 2, 'bank', 'put', 'copy-begin/public/account/1', '{"database":"public","table":"account","version":1}', NULL, NULL, 'copy-begin', 1, false, '2026-11-21 23:05:07.605946+00');
-INSERT INTO headrace.headrace_outbox VALUES ('730', 3, 'bank', 'put', NULL, '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, true, '2026-11-21 23:05:07.618584+00');
-INSERT INTO headrace.headrace_outbox VALUES ('731', 4, 'bank', 'put', 'copy-end/public/account/1', '{"database":"public","table":"account","version":1,"rows":1}', NULL, NULL, 'copy-end', 1, false, '2026-11-21 23:05:07.621347+00');
-INSERT INTO headrace.headrace_outbox VALUES ('734', 5, 'bank', 'put', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 23:05:07.643037+00');
-INSERT INTO headrace.headrace_outbox VALUES ('736', 6, 'bank', 'delete', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, false, '2026-11-21 23:05:07.646589+00');
-INSERT INTO headrace.headrace_outbox VALUES ('736', 7, 'bank', 'put', NULL, '{"id":2,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 23:05:07.64666+00');
-INSERT INTO headrace.headrace_outbox VALUES ('736', 8, 'bank', 'put', NULL, '{"uuid":"order-7","state":"paid"}', NULL, NULL, NULL, NULL, false, '2026-11-21 23:05:07.646996+00');
+INSERT INTO headrace.headrace_outbox VALUES ('727', 1, 'bank', 'put', 'schema/public/account/1', '{"database":"public","table":"account","version":1,"columns":[{"name":"id","type":"int64","source-type":"integer","nullable":false},{"name":"owner","type":"string","source-type":"text","nullable":false},{"name":"photo","type":"binary","source-type":"bytea","nullable":true},{"name":"rate","type":"decimal(10,4)","source-type":"numeric(10,4)","nullable":true}],"key":["id"]}', NULL, NULL, 'schema', 1, false, '2026-11-21 23:08:42.405122+00');
+INSERT INTO headrace.headrace_outbox VALUES ('727', 2, 'bank', 'put', 'copy-begin/public/account/1', '{"database":"public","table":"account","version":1}', NULL, NULL, 'copy-begin', 1, false, '2026-11-21 23:08:42.40639+00');
+INSERT INTO headrace.headrace_outbox VALUES ('730', 3, 'bank', 'put', NULL, '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, true, '2026-11-21 23:08:42.418044+00');
+INSERT INTO headrace.headrace_outbox VALUES ('731', 4, 'bank', 'put', 'copy-end/public/account/1', '{"database":"public","table":"account","version":1,"rows":1}', NULL, NULL, 'copy-end', 1, false, '2026-11-21 23:08:42.420377+00');
+INSERT INTO headrace.headrace_outbox VALUES ('734', 5, 'bank', 'put', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 23:08:42.449834+00');
+INSERT INTO headrace.headrace_outbox VALUES ('736', 6, 'bank', 'delete', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, false, '2026-11-21 23:08:42.454866+00');
+INSERT INTO headrace.headrace_outbox VALUES ('736', 7, 'bank', 'put', NULL, '{"id":2,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 23:08:42.454975+00');
+INSERT INTO headrace.headrace_outbox VALUES ('736', 8, 'bank', 'put', NULL, '{"uuid":"order-7","state":"paid"}', NULL, NULL, NULL, NULL, false, '2026-11-21 23:08:42.455509+00');
 
 
 --
@@ -733,9 +741,9 @@ INSERT INTO headrace.headrace_owner VALUES ('bank', 'agent-1', 1, 'inc', 0, 1, N
 -- Data for Name: headrace_pass; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_pass VALUES ('bank', 1, 0, 1, 1, 0, '{}', '0', '0', '2026-11-21 23:05:07.637502+00');
-INSERT INTO headrace.headrace_pass VALUES ('bank', 2, 0, 5, 1, 4, '{}', '733', '733', '2026-11-21 23:05:07.63992+00');
-INSERT INTO headrace.headrace_pass VALUES ('bank', 3, 0, 6, 5, 5, '{}', '735', '735', '2026-11-21 23:05:07.644628+00');
+INSERT INTO headrace.headrace_pass VALUES ('bank', 1, 0, 1, 1, 0, '{}', '0', '0', '2026-11-21 23:08:42.441252+00');
+INSERT INTO headrace.headrace_pass VALUES ('bank', 2, 0, 5, 1, 4, '{}', '733', '733', '2026-11-21 23:08:42.444061+00');
+INSERT INTO headrace.headrace_pass VALUES ('bank', 3, 0, 6, 5, 5, '{}', '735', '735', '2026-11-21 23:08:42.452941+00');
 
 
 --
