@@ -24,8 +24,8 @@ from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.logs import get_logger
 from headrace.runtime.shutdown import wait_for_stop
 
-AWAKE_POLL_S: Final = 0.002
-"""How often a source that has just changed is asked whether it changed again: two thousandths of a commit's way."""
+AWAKE_POLL_S: Final = 0.004
+"""How often a source that has just changed is asked whether it changed again."""
 
 ASLEEP_POLL_S: Final = 0.05
 """How often a quiet source is asked."""

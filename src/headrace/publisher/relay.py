@@ -51,6 +51,12 @@ COPY_LOOK_S: Final = 5.0
 MEND_EVERY_S: Final = 2.0
 """What could be mended but for a lock or a right that is missing is tried again this often."""
 
+GATHER_ROWS_MIN: Final = 50
+"""So many rows in an append, and fewer than it could have, are a steady stream."""
+
+GATHER_S: Final = 0.03
+"""A steady stream is taken this often: many small passes would cost source and server much more than their rows do."""
+
 WAITS: Final = (AttachUnsafe, TableNotFound)
 """Something in the source keeps the feed from going on until a person mends it there; it then goes on by itself."""
 
@@ -180,7 +186,10 @@ class FeedRelay:
         batch = await self._batch()
         while not ending.is_set() and joined.generation == self._source.generation:
             self.wake.clear()
+            begun = self._clock.monotonic()
             done = await self._post(batch, joined) if batch else None
+            if GATHER_ROWS_MIN <= len(batch) < APPEND_ENTRIES_MAX // 2:
+                await wait_for_stop(ending, GATHER_S - (self._clock.monotonic() - begun))
             await self._check_if_due()
             await self._advance(joined, done, rows_max=0 if ending.is_set() else APPEND_ENTRIES_MAX)
             batch = await self._batch()

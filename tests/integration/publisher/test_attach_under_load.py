@@ -15,6 +15,7 @@ from headrace.publisher.sqlite.copying import copy_chunk
 from headrace.publisher.sqlite.source import SqliteSource
 from tests.scale import scaled
 from tests.unit.publisher.outboxes import FEED, PLACE, application, check_order, claim, drain, fold, opened
+from tests.waiting import wait_until
 
 ROWS = 8_000
 
@@ -62,12 +63,16 @@ def test_application_never_notices_and_nothing_is_lost(tmp_path: Path) -> None:
     try:
         with opened(path) as source:
             posted = relay_under_load(source, path)
+            wait_until(
+                lambda: all(writer.commits > 20 or writer.error for writer in writers),
+                what="the writers to get on",
+            )
+            posted += drain(source)
     finally:
         for writer in writers:
             writer.ending.set()
             writer.join()
     assert [writer.error for writer in writers] == [None, None]
-    assert all(writer.commits > 20 for writer in writers)
     with opened(path) as source:
         claim(source, FeedPlace(PLACE.incarnation, posted[-1].sequence_id + 1, 2))
         posted += drain(source, epoch=2)

@@ -5,6 +5,7 @@ Only ``psycopg`` 3 is needed. A connection of any row factory will do; nothing o
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from typing import Any, Final
 
@@ -20,7 +21,26 @@ Connection = psycopg.Connection[Any]
 
 _ROOM: Final = files("headrace.publisher.outbox")
 TABLES_SQL: Final = (_ROOM / "postgres_tables.sql").read_text(encoding="utf-8")
-FUNCTIONS_SQL: Final = (_ROOM / "postgres_functions.sql").read_text(encoding="utf-8")
+
+_CAPTURES: Final = re.compile(
+    r"^CREATE OR REPLACE FUNCTION headrace\.(headrace_capture(?:_update|_rekey)?)\(\).*?^\$\$;\n",
+    re.MULTILINE | re.DOTALL,
+)
+_VALUE_SETTINGS: Final = re.compile(r"^SET timezone .*?(?=^AS )", re.MULTILINE | re.DOTALL)
+_LAST: Final = "-- Trigger functions need no right"
+
+
+def _with_plain_captures(text: str) -> str:
+    """Return the functions' SQL with a ``..._plain`` form of those that capture rows, without the settings of values."""
+    plain = [
+        _VALUE_SETTINGS.sub("", found[0]).replace(f"{found[1]}()", f"{found[1]}_plain()", 1)
+        for found in _CAPTURES.finditer(text)
+    ]
+    before, last, after = text.partition(_LAST)
+    return "\n".join([before, *plain, last + after])
+
+
+FUNCTIONS_SQL: Final = _with_plain_captures((_ROOM / "postgres_functions.sql").read_text(encoding="utf-8"))
 
 _NO_OUTBOX = "this database has no outbox"
 _MAKE_ONE = "Call Outbox.create(connection) once, or attach a table: headrace publisher attach."

@@ -1,7 +1,9 @@
 -- What runs inside the application's transactions. All are SECURITY DEFINER with a fixed search_path: the application's
 -- roles need no right on the outbox, and nothing they create can stand in for what is named here. The other settings make
--- the JSON of a value the same whatever the application's session has set. No function names a column of an attached table,
--- so no ALTER TABLE can make one fail.
+-- the JSON of a value the same whatever the application's session has set. They cost more than all the rest of a call, so
+-- outbox/postgres.py also makes headrace_capture, headrace_capture_update and headrace_capture_rekey without them, as
+-- ..._plain, for tables with none but types whose JSON no setting changes. No function names a column of an attached table, so
+-- no ALTER TABLE can make one fail.
 
 -- Makes this transaction notify at its commit, but only if an agent says that it sleeps: a NOTIFY in every transaction
 -- would make commits wait for each other.

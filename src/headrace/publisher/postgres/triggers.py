@@ -33,6 +33,12 @@ _PLAIN_EQUALITY: Final = frozenset([
 ])  # fmt: skip
 """Types of which equal values have equal JSON."""
 
+_SETTLED: Final = frozenset([
+    "int2", "int4", "int8", "numeric", "bool", "text", "varchar", "bpchar", "char", "name", "uuid", "oid", "date", "time",
+    "timestamp",
+])  # fmt: skip
+"""Types whose JSON no setting of a session changes."""
+
 _TEXTS: Final = frozenset(["text", "varchar"])
 _SENT: Final = {"float4": "float4send", "float8": "float8send", "numeric": "numeric_send", "interval": "interval_send",
     "timetz": "timetz_send"}  # fmt: skip
@@ -67,9 +73,10 @@ def create_triggers(number: int, table: Table, spec: Spec) -> list[sql.Composed]
     plain = not spec.filtered and not spec.json_columns
     arguments = _arguments(number, spec)
     chosen = "headrace_capture_chosen"
-    write = ("headrace_capture" if plain else chosen, arguments)
-    update = ("headrace_capture_update" if plain else chosen, arguments)
-    rekey = ("headrace_capture_rekey", arguments) if plain else (chosen, [*arguments, "rekey"])
+    form = "_plain" if all(map(_is_settled, table.columns)) else ""
+    write = (f"headrace_capture{form}" if plain else chosen, arguments)
+    update = (f"headrace_capture_update{form}" if plain else chosen, arguments)
+    rekey = (f"headrace_capture_rekey{form}", arguments) if plain else (chosen, [*arguments, "rekey"])
     return [
         _row_trigger(WRITE, "INSERT OR DELETE", place, None, write),
         _row_trigger(UPDATE, "UPDATE", place, None, update),
@@ -153,6 +160,10 @@ def _always(place: sql.Identifier, names: Sequence[str]) -> list[sql.Composed]:
         sql.SQL("ALTER TABLE {} ENABLE ALWAYS TRIGGER {}").format(place, sql.Identifier(name))
         for name in names
     ]
+
+
+def _is_settled(column: SourceColumn) -> bool:
+    return column.kind == "enum" or (column.kind == "base" and column.base in _SETTLED)
 
 
 def is_narrow(definition: str) -> bool:

@@ -136,6 +136,40 @@ $$;
 
 
 --
+-- Name: headrace_capture_plain(); Type: FUNCTION; Schema: headrace; Owner: -
+--
+
+CREATE FUNCTION headrace.headrace_capture_plain() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
+            RETURN NULL;
+        END IF;
+        IF pg_trigger_depth() > 1 THEN
+            PERFORM set_config('headrace.inserted_within', 'on', true);
+        END IF;
+        INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, attached)
+        VALUES (TG_ARGV[1], 'put', row_to_json(NEW), TG_ARGV[0]::integer);
+    ELSE
+        IF current_setting('headrace.inserted_within', true) = 'on'
+            AND headrace.headrace_has_key(TG_RELID, TG_NAME, TG_ARGV[2], OLD) THEN
+            RETURN NULL;
+        END IF;
+        INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, attached)
+        VALUES (TG_ARGV[1], 'delete', row_to_json(OLD), TG_ARGV[0]::integer);
+    END IF;
+    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= date_part('epoch', now()) THEN
+        PERFORM pg_notify('headrace', '');
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+
+--
 -- Name: headrace_capture_rekey(); Type: FUNCTION; Schema: headrace; Owner: -
 --
 
@@ -148,6 +182,28 @@ CREATE FUNCTION headrace.headrace_capture_rekey() RETURNS trigger
     SET bytea_output TO 'hex'
     SET extra_float_digits TO '1'
     SET lc_monetary TO 'C'
+    AS $$
+BEGIN
+    IF current_setting('headrace.inserted_within', true) IS DISTINCT FROM 'on'
+        OR NOT headrace.headrace_has_key(TG_RELID, TG_NAME, TG_ARGV[2], OLD) THEN
+        INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, attached)
+        VALUES (TG_ARGV[1], 'delete', row_to_json(OLD), TG_ARGV[0]::integer);
+    END IF;
+    IF pg_trigger_depth() > 1 THEN
+        PERFORM set_config('headrace.inserted_within', 'on', true);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+
+--
+-- Name: headrace_capture_rekey_plain(); Type: FUNCTION; Schema: headrace; Owner: -
+--
+
+CREATE FUNCTION headrace.headrace_capture_rekey_plain() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
     IF current_setting('headrace.inserted_within', true) IS DISTINCT FROM 'on'
@@ -213,6 +269,28 @@ CREATE FUNCTION headrace.headrace_capture_update() RETURNS trigger
     SET bytea_output TO 'hex'
     SET extra_float_digits TO '1'
     SET lc_monetary TO 'C'
+    AS $$
+BEGIN
+    IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, before, attached)
+    VALUES (TG_ARGV[1], 'put', row_to_json(NEW), row_to_json(OLD), TG_ARGV[0]::integer);
+    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= date_part('epoch', now()) THEN
+        PERFORM pg_notify('headrace', '');
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+
+--
+-- Name: headrace_capture_update_plain(); Type: FUNCTION; Schema: headrace; Owner: -
+--
+
+CREATE FUNCTION headrace.headrace_capture_update_plain() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
     IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
@@ -683,7 +761,7 @@ INSERT INTO headrace.headrace_attached OVERRIDING SYSTEM VALUE VALUES (1, 'publi
 -- Data for Name: headrace_copy; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_copy OVERRIDING SYSTEM VALUE VALUES (1, 1, NULL, 'done', NULL, '[["id","integer",null]]', NULL, '["1"]', '["1"]', true, '2026-11-21 23:08:42.420128+00', 1, NULL, '2026-11-21 23:08:42.406216+00');
+INSERT INTO headrace.headrace_copy OVERRIDING SYSTEM VALUE VALUES (1, 1, NULL, 'done', NULL, '[["id","integer",null]]', NULL, '["1"]', '["1"]', true, '2026-11-21 23:16:23.334631+00', 1, NULL, '2026-11-21 23:16:23.321912+00');
 
 
 --
@@ -720,14 +798,14 @@ INSERT INTO headrace.headrace_origin VALUES ('bank', '732');
 -- Data for Name: headrace_outbox; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_outbox VALUES ('727', 1, 'bank', 'put', 'schema/public/account/1', '{"database":"public","table":"account","version":1,"columns":[{"name":"id","type":"int64","source-type":"integer","nullable":false},{"name":"owner","type":"string","source-type":"text","nullable":false},{"name":"photo","type":"binary","source-type":"bytea","nullable":true},{"name":"rate","type":"decimal(10,4)","source-type":"numeric(10,4)","nullable":true}],"key":["id"]}', NULL, NULL, 'schema', 1, false, '2026-11-21 23:08:42.405122+00');
-INSERT INTO headrace.headrace_outbox VALUES ('727', 2, 'bank', 'put', 'copy-begin/public/account/1', '{"database":"public","table":"account","version":1}', NULL, NULL, 'copy-begin', 1, false, '2026-11-21 23:08:42.40639+00');
-INSERT INTO headrace.headrace_outbox VALUES ('730', 3, 'bank', 'put', NULL, '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, true, '2026-11-21 23:08:42.418044+00');
-INSERT INTO headrace.headrace_outbox VALUES ('731', 4, 'bank', 'put', 'copy-end/public/account/1', '{"database":"public","table":"account","version":1,"rows":1}', NULL, NULL, 'copy-end', 1, false, '2026-11-21 23:08:42.420377+00');
-INSERT INTO headrace.headrace_outbox VALUES ('734', 5, 'bank', 'put', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 23:08:42.449834+00');
-INSERT INTO headrace.headrace_outbox VALUES ('736', 6, 'bank', 'delete', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, false, '2026-11-21 23:08:42.454866+00');
-INSERT INTO headrace.headrace_outbox VALUES ('736', 7, 'bank', 'put', NULL, '{"id":2,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 23:08:42.454975+00');
-INSERT INTO headrace.headrace_outbox VALUES ('736', 8, 'bank', 'put', NULL, '{"uuid":"order-7","state":"paid"}', NULL, NULL, NULL, NULL, false, '2026-11-21 23:08:42.455509+00');
+INSERT INTO headrace.headrace_outbox VALUES ('727', 1, 'bank', 'put', 'schema/public/account/1', '{"database":"public","table":"account","version":1,"columns":[{"name":"id","type":"int64","source-type":"integer","nullable":false},{"name":"owner","type":"string","source-type":"text","nullable":false},{"name":"photo","type":"binary","source-type":"bytea","nullable":true},{"name":"rate","type":"decimal(10,4)","source-type":"numeric(10,4)","nullable":true}],"key":["id"]}', NULL, NULL, 'schema', 1, false, '2026-11-21 23:16:23.320871+00');
+INSERT INTO headrace.headrace_outbox VALUES ('727', 2, 'bank', 'put', 'copy-begin/public/account/1', '{"database":"public","table":"account","version":1}', NULL, NULL, 'copy-begin', 1, false, '2026-11-21 23:16:23.322031+00');
+INSERT INTO headrace.headrace_outbox VALUES ('730', 3, 'bank', 'put', NULL, '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, true, '2026-11-21 23:16:23.332544+00');
+INSERT INTO headrace.headrace_outbox VALUES ('731', 4, 'bank', 'put', 'copy-end/public/account/1', '{"database":"public","table":"account","version":1,"rows":1}', NULL, NULL, 'copy-end', 1, false, '2026-11-21 23:16:23.33484+00');
+INSERT INTO headrace.headrace_outbox VALUES ('734', 5, 'bank', 'put', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 23:16:23.354404+00');
+INSERT INTO headrace.headrace_outbox VALUES ('736', 6, 'bank', 'delete', NULL, '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, NULL, 1, false, '2026-11-21 23:16:23.35639+00');
+INSERT INTO headrace.headrace_outbox VALUES ('736', 7, 'bank', 'put', NULL, '{"id":2,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', '{"id":1,"owner":"Ada L.","photo":"\\x00ff","rate":0.1000}', NULL, NULL, 1, false, '2026-11-21 23:16:23.356459+00');
+INSERT INTO headrace.headrace_outbox VALUES ('736', 8, 'bank', 'put', NULL, '{"uuid":"order-7","state":"paid"}', NULL, NULL, NULL, NULL, false, '2026-11-21 23:16:23.356803+00');
 
 
 --
@@ -741,9 +819,9 @@ INSERT INTO headrace.headrace_owner VALUES ('bank', 'agent-1', 1, 'inc', 0, 1, N
 -- Data for Name: headrace_pass; Type: TABLE DATA; Schema: headrace; Owner: -
 --
 
-INSERT INTO headrace.headrace_pass VALUES ('bank', 1, 0, 1, 1, 0, '{}', '0', '0', '2026-11-21 23:08:42.441252+00');
-INSERT INTO headrace.headrace_pass VALUES ('bank', 2, 0, 5, 1, 4, '{}', '733', '733', '2026-11-21 23:08:42.444061+00');
-INSERT INTO headrace.headrace_pass VALUES ('bank', 3, 0, 6, 5, 5, '{}', '735', '735', '2026-11-21 23:08:42.452941+00');
+INSERT INTO headrace.headrace_pass VALUES ('bank', 1, 0, 1, 1, 0, '{}', '0', '0', '2026-11-21 23:16:23.349332+00');
+INSERT INTO headrace.headrace_pass VALUES ('bank', 2, 0, 5, 1, 4, '{}', '733', '733', '2026-11-21 23:16:23.351429+00');
+INSERT INTO headrace.headrace_pass VALUES ('bank', 3, 0, 6, 5, 5, '{}', '735', '735', '2026-11-21 23:16:23.355944+00');
 
 
 --
@@ -940,10 +1018,24 @@ REVOKE ALL ON FUNCTION headrace.headrace_capture_chosen() FROM PUBLIC;
 
 
 --
+-- Name: FUNCTION headrace_capture_plain(); Type: ACL; Schema: headrace; Owner: -
+--
+
+REVOKE ALL ON FUNCTION headrace.headrace_capture_plain() FROM PUBLIC;
+
+
+--
 -- Name: FUNCTION headrace_capture_rekey(); Type: ACL; Schema: headrace; Owner: -
 --
 
 REVOKE ALL ON FUNCTION headrace.headrace_capture_rekey() FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION headrace_capture_rekey_plain(); Type: ACL; Schema: headrace; Owner: -
+--
+
+REVOKE ALL ON FUNCTION headrace.headrace_capture_rekey_plain() FROM PUBLIC;
 
 
 --
@@ -958,6 +1050,13 @@ REVOKE ALL ON FUNCTION headrace.headrace_capture_truncate() FROM PUBLIC;
 --
 
 REVOKE ALL ON FUNCTION headrace.headrace_capture_update() FROM PUBLIC;
+
+
+--
+-- Name: FUNCTION headrace_capture_update_plain(); Type: ACL; Schema: headrace; Owner: -
+--
+
+REVOKE ALL ON FUNCTION headrace.headrace_capture_update_plain() FROM PUBLIC;
 
 
 --
