@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,10 +44,11 @@ def attach(dsn: str, *options: str) -> Any:
     return headrace(["publisher", "attach", dsn, "--table", "orders", "--feed", FEED, *options])
 
 
-def refused(*words: str) -> dict[str, Any]:
+def refused(*words: str, **environment: str) -> dict[str, Any]:
     """Run a command that is to fail; returns its error document, with ``exit``."""
     done = subprocess.run(
         [sys.executable, "-m", "headrace.cli.app", *words, "--json"],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=120,

@@ -162,6 +162,8 @@ def test_a_table_is_renamed_and_then_its_triggers_are_disabled(own: Cluster, tmp
         own.sql("ALTER TABLE orders RENAME TO sales", "shop")
         own.sql("UPDATE sales SET note = 'renamed' WHERE id = 1", "shop")
         shop.wait_until_told("alarm", "table-renamed")
+        found = refused("agent", "status", "--config", str(tmp_path / "agent.toml"), HEADRACE_DSN=dsn)
+        assert [one["kind"] for one in found["findings"]] == ["table-renamed"]
         wait_until(lambda: shop.state()[1] == "renamed", 60, what="the change under the new name")
         own.sql(
             "ALTER TABLE sales DISABLE TRIGGER ALL; UPDATE sales SET note = 'unseen'; DELETE FROM sales WHERE id = 2",

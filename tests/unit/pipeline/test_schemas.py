@@ -44,10 +44,12 @@ def test_a_schema_entry_is_read() -> None:
     [
         (b"{}", "can't be read"),
         (document("id", "ID"), "differ in case alone"),
+        (document("id", 'a"b'), "may not be named"),
+        (document("id", "a\\b"), "may not be named"),
         (document("_headrace_key"), "may not be named"),
         (document("id", ""), "may not be named"),
     ],
-    ids=["empty", "case", "ours", "nameless"],
+    ids=["empty", "case", "quote", "backslash", "ours", "nameless"],
 )
 def test_what_no_table_can_have_is_refused(value: bytes, problem: str) -> None:
     with pytest.raises(ValueUnfit, match=f"feed f::1, sequence id 3.*{problem}"):

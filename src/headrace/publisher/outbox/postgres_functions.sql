@@ -1,6 +1,6 @@
 -- What runs inside the application's transactions. All are SECURITY DEFINER with a fixed search_path: the application's
 -- roles need no right on the outbox, and nothing they create can stand in for what is named here. The other settings make
--- the JSON of a value the same whatever the application's session has set. They cost more than all the rest of a call, so
+-- the JSON of a value the same whatever the application's session has set. Each costs something in every call, so
 -- outbox/postgres.py also makes headrace_capture, headrace_capture_update and headrace_capture_rekey without them, as
 -- ..._plain, for tables with none but types whose JSON no setting changes. No function names a column of an attached table, so
 -- no ALTER TABLE can make one fail.
