@@ -14,7 +14,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,24 @@ def arguments(description: str | None, *, seconds: float, rounds: int) -> argpar
     )
     parser.add_argument("--json", type=Path, help="write the JSON document to this file too")
     return parser
+
+
+@contextmanager
+def on_cores(cores: Collection[int]) -> Iterator[None]:
+    """Let processes that are started within the ``with`` run on these processors only; they keep to them afterwards."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def halves_of_cores() -> tuple[list[int], list[int]]:
+    """Split the processors into two machines, as it were; with a single one, both halves are that one."""
+    cores = sorted(os.sched_getaffinity(0))
+    half = max(1, len(cores) // 2)
+    return cores[:half], cores[half:] or cores
 
 
 def machine() -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import SequenceNotAvailable, StoreUnavailable
 from headrace.log.contract import Begin, Group, Store
 from headrace.log.history import frames_of_range, lsn_at
@@ -300,3 +302,40 @@ def test_the_open_end_is_never_dropped(bench: Bench) -> None:
     assert oldest <= bench.store.end()
     assert bench.append("a", "x").first_sequence_id == bench.tail("a").head
     assert bench.walked()[-1][1] == bench.tail("a").head
+
+
+def test_seek_finds_the_first_frame_of_a_time_or_later(bench: Bench) -> None:
+    fill(bench, FEEDS, 60)
+    frames = list(bench.store.walk(bench.store.oldest_position(), bytes_max=ALL))
+    while frames[-1].header.end < bench.store.end():
+        frames += bench.store.walk(frames[-1].header.end, bytes_max=ALL)
+    for frame in frames:
+        header = frame.header
+        assert bench.store.seek(header.last_global_ts) == header.position
+        assert bench.store.seek(header.last_global_ts + 1) == header.end
+    assert bench.store.seek(0) == bench.store.oldest_position()
+    assert bench.store.seek(1 << 63) == bench.store.end()
+
+
+def test_segments_tell_what_retention_needs(bench: Bench) -> None:
+    fill(bench, FEEDS, 60)
+    segments = list(bench.store.segments())
+    assert len(segments) > 3
+    assert [one.is_open for one in segments] == [False] * (len(segments) - 1) + [True]
+    assert segments[0].first_position == bench.store.oldest_position()
+    assert segments[-1].end == bench.store.end()
+    assert all(one.size >= one.end - one.first_position > 0 for one in segments)
+    for one, after in pairwise(segments):
+        assert one.end == after.first_position
+        assert bench.store.seek(one.newest_global_ts + 1) == after.first_position
+        assert one.newest_global_ts < after.newest_global_ts
+
+
+def test_newest_dropped_lsn_is_known(bench: Bench) -> None:
+    fill(bench, FEEDS, 60)
+    assert bench.store.dropped_lsn() == ZERO
+    place = bench.store.segments()[2].first_position
+    bench.store.drop_before(place)
+    first = bench.store.walk(place, bytes_max=1)[0]
+    assert ZERO < bench.store.dropped_lsn() < first.header.lsn(0)
+    assert bench.store.dropped_lsn() == max(Lsn.parse(bench.tail(feed).dropped_lsn) for feed in FEEDS)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
+from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 
 from headrace.errors import FormatTooNew
 from headrace.log.files.store import FileStore
 from headrace.log.log import Log
-from headrace.log.metadata import METADATA_NAME, Metadata
 from headrace.wire.frame import HEADER_SIZE
 from headrace.wire.mark import SLOT_SIZE
 from headrace.wire.segment import INDEX_FOOT_SIZE, START_SIZE
@@ -27,7 +27,7 @@ def journal(tmp_path: Path) -> Path:
     with opened(folder) as bench:
         fill(bench, ["a", "b"], 30)
         last = headers(bench)[-1]
-    with closing(Metadata(folder / METADATA_NAME)):
+    with closing(SqliteMetadata(folder / METADATA_NAME)):
         pass
     set_mark(folder, last.position, last.global_ts)
     with segments(folder)[-1].open("ab") as file:
@@ -101,7 +101,7 @@ def test_metadata(journal: Path) -> None:
         Log.open(journal)
     assert snapshot(journal) == before
     with pytest.raises(FormatTooNew, match=METADATA_NAME):
-        Metadata(journal / METADATA_NAME)
+        SqliteMetadata(journal / METADATA_NAME)
 
 
 def test_newer_writer_that_this_version_can_read(journal: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.entry import Change, Op
@@ -23,7 +24,6 @@ from headrace.errors import DuplicateEntry
 from headrace.listener import SqliteBookmarks
 from headrace.log.files.store import FileStore
 from headrace.log.history import frames_of_range
-from headrace.log.metadata import METADATA_NAME, Metadata
 from headrace.log.requests import Append
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables, opened_source
@@ -88,7 +88,7 @@ def make_data_folder(folder: Path) -> None:
     bench.append("vmapi::vm", '{"the":"last"}', source=b"newest")
     store.close()
     (folder / "lock").unlink()
-    metadata = Metadata(folder / METADATA_NAME)
+    metadata = SqliteMetadata(folder / METADATA_NAME)
     metadata.register_listener("listener-1", "vmapi::vm", hold=True, now_ms=bench.clock.ms)
     metadata.put_position("listener-1", "vmapi::vm", "inc", 64, "1.2.64", bench.clock.ms)
     metadata.raise_alarm(
@@ -105,7 +105,7 @@ def make_data_folder(folder: Path) -> None:
 def describe_data_folder(folder: Path) -> dict[str, Any]:
     """Everything that a data folder holds, as plain values."""
     store = FileStore(folder, segment_bytes=SEGMENT_BYTES)
-    metadata = Metadata(folder / METADATA_NAME)
+    metadata = SqliteMetadata(folder / METADATA_NAME)
     described = {
         "end": store.end(),
         "global-ts": store.begin([]).global_ts,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from headrace.entries.lsn import Lsn
 from headrace.log.tail import FeedTail
 from headrace.wire.frame import Frame, FrameHeader
 from headrace.wire.segment import FramePlace
@@ -37,6 +38,20 @@ class Group:
     tails: dict[str, FeedTail] = field(default_factory=dict)
     global_ts: int = 0
     next_region_id: int = 1
+
+
+class SegmentView(NamedTuple):
+    """A journal segment as retention sees it: frames from ``first_position`` to below ``end``.
+
+    ``size``: bytes that it takes in the store. ``newest_global_ts``: the clock after its newest frame, so nothing in it is
+    younger. ``is_open``: it still takes frames, and can't be dropped.
+    """
+
+    first_position: int
+    end: int
+    size: int
+    newest_global_ts: int
+    is_open: bool
 
 
 class Store(Protocol):
@@ -79,8 +94,23 @@ class Store(Protocol):
         Ends before a damaged frame; JournalCorrupt if that is the first, SequenceNotAvailable below the oldest position.
         """
 
+    def seek(self, global_ts: int) -> int:
+        """Return the position of the first retained frame with an entry at ``global_ts`` or later; the end if there is none.
+
+        Positions, LSNs and clock grow together, so a walk from there meets every retained LSN of that time or later.
+        """
+
+    def segments(self) -> Sequence[SegmentView]:
+        """Return the journal's segments, oldest first; the last is the open one."""
+
     def drop_before(self, position: int) -> int:
-        """Drop whole segments that end at or below ``position``; returns the new oldest position."""
+        """Drop whole segments that end at or below ``position``; returns the new oldest position.
+
+        Only from the one writer of a process. The newest dropped LSN, of the journal and of each feed, is known afterwards.
+        """
+
+    def dropped_lsn(self) -> Lsn:
+        """Return the newest LSN that was dropped; ZERO if none ever was."""
 
     def on_moved(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` (from any thread) whenever the visible end has moved: how readers wait for more."""

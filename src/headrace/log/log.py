@@ -12,8 +12,10 @@ from headrace.entries.feed import check_tenant
 from headrace.entries.lsn import Lsn
 from headrace.errors import FeedNotFound, JournalCorrupt
 from headrace.log import history
+from headrace.log.contract import Store
 from headrace.log.files.store import SEGMENT_BYTES, FileStore
-from headrace.log.metadata import METADATA_NAME, Metadata, check_format
+from headrace.log.metadata.contract import Metadata
+from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata, check_format
 from headrace.log.requests import Append, Appended, Register, Release
 from headrace.log.tail import FeedTail
 from headrace.log.writer import Writer
@@ -42,6 +44,7 @@ class Log:
         )
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._seen: dict[str, int] = {}
+        self._walkers: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
 
@@ -65,7 +68,7 @@ class Log:
         check_format(data_dir / METADATA_NAME)
         store = FileStore(data_dir, disk=disk, segment_bytes=settings.segment_bytes)
         try:
-            metadata = Metadata(data_dir / METADATA_NAME)
+            metadata = SqliteMetadata(data_dir / METADATA_NAME)
         except BaseException:
             store.close()
             raise
@@ -83,7 +86,7 @@ class Log:
         """Answer what waits, then let go of the data folder."""
         self._closing = True
         self._loop = None
-        for future in [future for waiting in self._waiting.values() for future in waiting]:
+        for future in [*self._walkers, *(future for waiting in self._waiting.values() for future in waiting)]:
             _wake(future)
         await asyncio.to_thread(self._writer.stop)
         self._store.close()
@@ -147,6 +150,29 @@ class Log:
             await self._wait_for_move(feed, head, deadline)
         return True
 
+    @property
+    def store(self) -> Store:
+        """The journal itself, for who walks along it: :meth:`Store.walk` and its kin block, so call them from a thread."""
+        return self._store
+
+    async def wait_end_past(self, position: int, timeout_s: float) -> bool:
+        """Return True as soon as the journal's visible end is above ``position``; False at the time-out or when closing."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while self._store.end() <= position:
+            if self._closing or loop.time() >= deadline:
+                return False
+            future: asyncio.Future[None] = loop.create_future()
+            self._walkers.add(future)
+            timer = loop.call_at(deadline, _wake, future)
+            try:
+                if self._store.end() <= position and not self._closing:
+                    await future
+            finally:
+                timer.cancel()
+                self._walkers.discard(future)
+        return True
+
     async def _wait_for_move(self, feed: str, head: int, deadline: float) -> None:
         """Return once the feed's head is no longer ``head``, at the deadline, or when closing."""
         loop = asyncio.get_running_loop()
@@ -172,13 +198,15 @@ class Log:
 
     def _moved(self) -> None:
         loop = self._loop
-        if loop is not None and self._waiting:
+        if loop is not None and (self._waiting or self._walkers):
             try:
                 loop.call_soon_threadsafe(self._wake_waiting)
             except RuntimeError:  # the loop has ended: nobody is left to wake
                 self._loop = None
 
     def _wake_waiting(self) -> None:
+        for future in list(self._walkers):
+            _wake(future)
         for feed in list(self._waiting):
             head = self.tail(feed).head
             if head > self._seen.get(feed, head):

@@ -19,7 +19,7 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import DuplicateEntry, InvalidRequest, NotRegistered, StoreUnavailable
 from headrace.log import requests
 from headrace.log.log import Log
-from headrace.log.metadata import ListenerRow
+from headrace.log.metadata.contract import ListenerRow
 from headrace.log.tail import FeedTail, ProducerPlace
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.logs import get_logger

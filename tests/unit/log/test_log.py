@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 
 from headrace.errors import (
     DuplicateEntry,
@@ -20,7 +21,6 @@ from headrace.errors import (
 )
 from headrace.log.files.store import FileStore
 from headrace.log.log import Log, LogSettings
-from headrace.log.metadata import METADATA_NAME, Metadata
 from headrace.log.requests import Appended
 from headrace.log.tail import FeedTail
 from headrace.runtime.disk import Disk
@@ -161,7 +161,7 @@ class _MovingStore(FileStore):
 async def test_entry_that_comes_between_looking_and_waiting(tmp_path: Path, others_wait: bool) -> None:
     store = _MovingStore(tmp_path)
     Bench(store).register(FEED)
-    log = Log(store, Metadata(tmp_path / METADATA_NAME), LogSettings(), ManualClock())
+    log = Log(store, SqliteMetadata(tmp_path / METADATA_NAME), LogSettings(), ManualClock())
     await log.start()
     waiting = []
     if others_wait:

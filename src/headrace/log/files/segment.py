@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace.errors import JournalCorrupt
 from headrace.log.files.index import Index, OpenIndex, SealedIndex
-from headrace.log.files.scan import Hole, header_at, scan
+from headrace.log.files.scan import Hole, header_at, next_frame, scan
 from headrace.log.tail import JournalState, decode_state
 from headrace.runtime.disk import Disk, DiskFile
 from headrace.runtime.logs import get_logger
@@ -96,6 +96,28 @@ class SegmentFile:
     def frame_bytes(self) -> int:
         """Return how many bytes stand after the start record: frames, torn end or index."""
         return self._file.size() - self.start.size
+
+    def file_bytes(self) -> int:
+        """Return how many bytes the whole file takes."""
+        return self._file.size()
+
+    def seek(self, global_ts: int, stop: int) -> int | None:
+        """Return the position of the first frame below ``stop`` with an entry at ``global_ts`` or later, or None.
+
+        By bisection over positions: the first intact header after a position says where a frame begins.
+        """
+        low, high = self.first_position, stop
+        while low < high:
+            middle = (low + high) // 2
+            at = middle if middle == low else next_frame(self.read, middle - 1, stop)
+            header = header_at(self.read, at, stop) if at < high else None
+            if header is None:
+                high = middle
+            elif header.last_global_ts < global_ts:
+                low = header.end
+            else:
+                high = middle
+        return low if low < stop else None
 
     def read(self, position: int, size: int) -> bytes:
         """Return up to ``size`` bytes from ``position`` on; fewer at the end of the file."""

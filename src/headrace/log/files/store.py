@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import (
     DataFolderLocked,
     JournalCorrupt,
@@ -19,7 +20,7 @@ from headrace.errors import (
     StoreUnavailable,
     WriterStopped,
 )
-from headrace.log.contract import Begin, Group
+from headrace.log.contract import Begin, Group, SegmentView
 from headrace.log.files.index import OpenIndex
 from headrace.log.files.mark import MarkFile
 from headrace.log.files.recovery import recover
@@ -285,6 +286,33 @@ class FileStore:
                 f"the journal's oldest retained position is {segments[0].first_position:#x}, {position:#x} was dropped"
             )
         return segments[at]
+
+    def seek(self, global_ts: int) -> int:
+        """Return the position of the first retained frame with an entry at ``global_ts`` or later; the end if none."""
+        segments = self._segments
+        at = bisect_left(segments, global_ts, key=lambda segment: segment.state.global_ts) - 1
+        for segment in segments[max(0, at) :]:
+            found = segment.seek(global_ts, min(segment.end, self._end))
+            if found is not None:
+                return found
+        return self._end
+
+    def segments(self) -> Sequence[SegmentView]:
+        """Return the journal's segments, oldest first."""
+        with self._guard:
+            segments, now = self._segments, self._global_ts
+        clocks = [*(segment.state.global_ts for segment in segments[1:]), now]
+        return [
+            SegmentView(
+                segment.first_position, segment.end, segment.file_bytes(), clock, segment is segments[-1]
+            )
+            for segment, clock in zip(segments, clocks, strict=True)
+        ]
+
+    def dropped_lsn(self) -> Lsn:
+        """Return the newest LSN that was dropped; ZERO if none ever was."""
+        dropped = [Lsn.parse(tail.newest_lsn) for tail in self._segments[0].state.feeds.values()]
+        return max(dropped, default=ZERO)
 
     def on_moved(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` from the writer's thread whenever the visible end has moved."""

@@ -85,8 +85,10 @@ SET extra_float_digits = 1 SET lc_monetary = 'C'
 AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
-            RETURN NULL;
+        IF NEW.xmax <> 0 THEN
+            IF NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
+                RETURN NULL;
+            END IF;
         END IF;
         IF pg_trigger_depth() > 1 THEN
             PERFORM set_config('headrace.inserted_within', 'on', true);
@@ -101,8 +103,8 @@ BEGIN
         INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, attached)
         VALUES (TG_ARGV[1], 'delete', row_to_json(OLD), TG_ARGV[0]::integer);
     END IF;
-    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= date_part('epoch', now()) THEN
-        PERFORM pg_notify('headrace', '');
+    IF pg_sequence_last_value('headrace.headrace_asleep_until') IS NOT NULL THEN
+        PERFORM headrace.headrace_wake();
     END IF;
     RETURN NULL;
 END
@@ -116,14 +118,14 @@ SET timezone = 'UTC' SET datestyle = 'ISO' SET intervalstyle = 'iso_8601' SET by
 SET extra_float_digits = 1 SET lc_monetary = 'C'
 AS $$
 BEGIN
-    IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
-        RETURN NULL;
+    IF NEW.xmax <> 0 OR pg_sequence_last_value('headrace.headrace_asleep_until') IS NOT NULL THEN
+        IF NEW.xmax <> 0 AND NOT headrace.headrace_is_newest(TG_RELID, NEW.ctid) THEN
+            RETURN NULL;
+        END IF;
+        PERFORM headrace.headrace_wake();
     END IF;
     INSERT INTO headrace.headrace_outbox (change_feed_id, op, changes, before, attached)
     VALUES (TG_ARGV[1], 'put', row_to_json(NEW), row_to_json(OLD), TG_ARGV[0]::integer);
-    IF pg_sequence_last_value('headrace.headrace_asleep_until') >= date_part('epoch', now()) THEN
-        PERFORM pg_notify('headrace', '');
-    END IF;
     RETURN NULL;
 END
 $$;

@@ -7,7 +7,7 @@ REVOKE ALL ON SCHEMA headrace FROM PUBLIC;
 -- CACHE 1: an id handed out later must be greater, whichever session asks (design: order of transactions).
 CREATE SEQUENCE IF NOT EXISTS headrace.headrace_outbox_id CACHE 1;
 
--- Unix seconds until which an agent counts as asleep. A sequence, because all see its value at once, committed or not.
+-- Unix seconds until which an agent counts as asleep; not called while it is awake. A sequence, because all see its value at once, committed or not.
 CREATE SEQUENCE IF NOT EXISTS headrace.headrace_asleep_until;
 
 -- Has a value once an application has called Outbox.add: then detach leaves the outbox to it.

@@ -48,7 +48,7 @@ WHERE feed = %(feed)s AND history = %(history)s AND first_sequence_id < %(next)s
 ORDER BY first_sequence_id LIMIT %(limit)s"""
 _COLUMNS: Final = """
 o.id, o.op, o.key, o.changes, o.before, o.changed, o.control, o.attached, o.copy,
-(extract(epoch FROM o.created_at) * 1000)::bigint"""
+(date_part('epoch', o.created_at) * 1000)::bigint"""
 _WHOLE: Final = f"""
 SELECT m.place, {_COLUMNS}
 FROM unnest(%(places)s::bigint[], %(txs)s::xid8[], %(firsts)s::bigint[], %(lasts)s::bigint[]) AS m (place, tx, first, last)

@@ -34,7 +34,7 @@ PROBE_S: Final = 2.0
 
 _SLEEP: Final = """
 SELECT setval('headrace.headrace_asleep_until', extract(epoch FROM clock_timestamp())::bigint + %s)"""
-_WAKE: Final = "SELECT setval('headrace.headrace_asleep_until', 1)"
+_WAKE: Final = "SELECT setval('headrace.headrace_asleep_until', 1, false)"  # it has no last value then
 
 
 class Sleeper:

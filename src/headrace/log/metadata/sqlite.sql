@@ -16,6 +16,14 @@ CREATE TABLE IF NOT EXISTS listener (
     PRIMARY KEY (listener_id, feed)
 ) WITHOUT ROWID;
 
+CREATE TABLE IF NOT EXISTS subscriber (
+    subject       TEXT NOT NULL,        -- who it is: of its token, or anonymous
+    subscriber_id TEXT NOT NULL,        -- what it calls itself, may be empty
+    lsn           TEXT NOT NULL,        -- its place, as text of 39 characters: sorts as LSNs do
+    seen_at_ms    INTEGER NOT NULL,
+    PRIMARY KEY (subject, subscriber_id)
+) WITHOUT ROWID;
+
 CREATE TABLE IF NOT EXISTS alarm (
     alarm_id      INTEGER PRIMARY KEY,
     code          TEXT NOT NULL,

@@ -1,7 +1,4 @@
-"""The metadata database (SQLite) beside the journal: bookmarks of listeners, and alarms.
-
-Nothing in it orders or fences; that is in the journal. Calls are short and are made from any thread of the server.
-"""
+"""The metadata database of the files store: SQLite beside the journal. See ``contract`` for what the methods promise."""
 
 from __future__ import annotations
 
@@ -11,46 +8,21 @@ import threading
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from headrace.errors import JournalCorrupt, StoreUnavailable
+from headrace.log.metadata.contract import ALARMS_MAX, AlarmRow, ListenerRow, Metadata, SubscriberRow
 from headrace.wire.versions import METADATA, check_readable
 
 METADATA_NAME: Final = "metadata.sqlite3"
 """Its file in the data folder."""
-ALARMS_MAX: Final = 500
-"""Alarms shown: all that stand, then the newest cleared ones."""
-
-
-class ListenerRow(NamedTuple):
-    """A registered listener and the bookmark it last reported; ``sequence_id`` is None if it never did."""
-
-    listener_id: str
-    feed: str
-    hold: bool
-    incarnation: str | None
-    sequence_id: int | None
-    lsn: str | None
-    seen_at_ms: int
-
-
-class AlarmRow(NamedTuple):
-    """Something that needs a person; ``cleared_at_ms`` is None while it stands."""
-
-    alarm_id: int
-    code: str
-    feed: str
-    agent_id: str
-    detail: str
-    raised_at_ms: int
-    cleared_at_ms: int | None
 
 
 def check_format(path: Path) -> None:
     """Raise FormatTooNew if the database at ``path`` can't be read by this version; changes nothing.
 
     Asked before the journal is opened, because opening a journal may repair it. What is no database passes here:
-    :class:`Metadata` says so.
+    :class:`SqliteMetadata` says so.
     """
     if not path.exists():
         return
@@ -66,7 +38,7 @@ def check_format(path: Path) -> None:
         check_readable(str(path), readable_from, METADATA)
 
 
-class Metadata:
+class SqliteMetadata(Metadata):
     """An open metadata database; one process owns it (the data folder's lock says so)."""
 
     def __init__(self, path: Path) -> None:
@@ -92,14 +64,13 @@ class Metadata:
                 check_readable(str(path), readable_from, METADATA)
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
-        script = resources.files("headrace.log").joinpath("metadata.sql").read_text(encoding="utf-8")
+        script = resources.files("headrace.log.metadata").joinpath("sqlite.sql").read_text(encoding="utf-8")
         self._database.executescript(script)
         self._database.execute(
             "INSERT INTO format SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM format)", METADATA
         )
 
     def close(self) -> None:
-        """Close the database."""
         with self._guard:
             self._database.close()
 
@@ -113,7 +84,6 @@ class Metadata:
                 raise StoreUnavailable(f"the metadata database can't be used: {error}") from error
 
     def register_listener(self, listener_id: str, feed: str, hold: bool, now_ms: int) -> None:
-        """Register a listener with a feed; its bookmark, if it has one, stays."""
         self._write(
             "INSERT INTO listener (listener_id, feed, hold, seen_at_ms) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (listener_id, feed) DO UPDATE SET hold = excluded.hold, seen_at_ms = excluded.seen_at_ms",
@@ -121,12 +91,10 @@ class Metadata:
         )
 
     def listener(self, listener_id: str, feed: str) -> ListenerRow | None:
-        """Return a registered listener, or None."""
         rows = self._listeners("listener_id = ? AND feed = ?", (listener_id, feed))
         return rows[0] if rows else None
 
     def listeners(self, feed: str) -> list[ListenerRow]:
-        """Return the listeners of a feed, by name."""
         return self._listeners("feed = ? ORDER BY listener_id", (feed,))
 
     def _listeners(self, where: str, values: Iterable[Any]) -> list[ListenerRow]:
@@ -137,7 +105,6 @@ class Metadata:
     def put_position(  # noqa: PLR0917  # the columns of one row
         self, listener_id: str, feed: str, incarnation: str, sequence_id: int, lsn: str | None, now_ms: int
     ) -> None:
-        """Keep the bookmark that a registered listener reports."""
         self._write(
             "UPDATE listener SET incarnation = ?, sequence_id = ?, lsn = ?, seen_at_ms = ?"
             " WHERE listener_id = ? AND feed = ?",
@@ -145,13 +112,34 @@ class Metadata:
         )
 
     def seen(self, listeners: Iterable[tuple[str, str]], now_ms: int) -> None:
-        """Note that these (listener id, feed) pairs have asked for entries; one transaction for all."""
         with self._use() as database, database:
             database.execute("BEGIN")
             database.executemany(
                 "UPDATE listener SET seen_at_ms = ? WHERE listener_id = ? AND feed = ?",
                 [(now_ms, listener_id, feed) for listener_id, feed in listeners],
             )
+
+    def begin_subscriber(self, subject: str, subscriber_id: str, lsn: str, now_ms: int) -> SubscriberRow:
+        with self._use() as database:
+            row = database.execute(
+                "INSERT INTO subscriber (subject, subscriber_id, lsn, seen_at_ms) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (subject, subscriber_id) DO UPDATE SET seen_at_ms = excluded.seen_at_ms"
+                " RETURNING subject, subscriber_id, lsn, seen_at_ms",
+                (subject, subscriber_id, lsn, now_ms),
+            ).fetchone()
+        return SubscriberRow(*row)
+
+    def move_subscribers(self, places: Iterable[tuple[str, str, str]], now_ms: int) -> None:
+        with self._use() as database, database:
+            database.execute("BEGIN")
+            database.executemany(
+                "UPDATE subscriber SET lsn = max(lsn, ?), seen_at_ms = ? WHERE subject = ? AND subscriber_id = ?",
+                [(lsn, now_ms, subject, subscriber_id) for subject, subscriber_id, lsn in places],
+            )
+
+    def subscribers(self) -> list[SubscriberRow]:
+        columns = "subject, subscriber_id, lsn, seen_at_ms"
+        return [SubscriberRow(*row) for row in self._rows(f"SELECT {columns} FROM subscriber ORDER BY 1, 2")]  # noqa: S608  # constants only
 
     def raise_alarm(self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = "") -> int:
         """Raise an alarm and return its id; one that stands for the same (code, feed, agent) is brought up to date."""
@@ -165,14 +153,12 @@ class Metadata:
         return int(row[0])
 
     def clear_alarms(self, code: str, *, agent_id: str, now_ms: int) -> None:
-        """Clear the alarms of this code that stand against ``agent_id``."""
         self._write(
             "UPDATE alarm SET cleared_at_ms = ? WHERE code = ? AND agent_id = ? AND cleared_at_ms IS NULL",
             (now_ms, code, agent_id),
         )
 
     def alarms(self) -> list[AlarmRow]:
-        """Return the alarms that stand, newest first, then the newest cleared ones."""
         rows = self._rows(
             "SELECT alarm_id, code, feed, agent_id, detail, raised_at_ms, cleared_at_ms FROM alarm"
             " ORDER BY cleared_at_ms IS NOT NULL, raised_at_ms DESC, alarm_id DESC LIMIT ?",
