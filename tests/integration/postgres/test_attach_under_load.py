@@ -175,6 +175,44 @@ def test_what_is_in_the_way_is_named_and_nothing_was_changed(
     assert source.kinds() == []
 
 
+def test_vacuum_in_the_way_is_named_and_not_an_older_reader(
+    app: App, source: Captured, database: Database
+) -> None:
+    """The vacuum sleeps at each page that it cleans, so it lasts until it is cancelled."""
+    app.execute(
+        "CREATE TABLE aged AS SELECT n AS id, repeat('x', 500) AS note FROM generate_series(1, 20000) AS n"
+    )
+    app.execute("ALTER TABLE aged ADD PRIMARY KEY (id)")
+    app.execute("DELETE FROM aged")
+    with database.connect(autocommit=False, application_name="reader") as reader:
+        reader.execute("SELECT 1")
+        with database.connect(application_name="cleaning") as vacuum:
+            vacuum.execute("SET vacuum_cost_delay = 100")
+            vacuum.execute("SET vacuum_cost_limit = 1")
+            thread = threading.Thread(target=_until_cancelled, args=(vacuum, "VACUUM (TRUNCATE false) aged"))
+            thread.start()
+            wait_until(
+                lambda: app.execute("SELECT count(*) FROM pg_stat_progress_vacuum").fetchone() == (1,),
+                what="the vacuum to begin",
+            )
+            request = AttachRequest(feed=FEED, tables=("aged",))
+            with pytest.raises(
+                SourceUnavailable, match=r"cleaning.*runs VACUUM.*ShareUpdateExclusiveLock on aged"
+            ):
+                run_ddl(
+                    source.connection,
+                    lambda: attach_module._attach(source.connection, request),
+                    patience_s=0.5,
+                )
+            vacuum.cancel_safe()
+            thread.join()
+
+
+def _until_cancelled(connection: App, statement: str) -> None:
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        connection.execute(statement)
+
+
 def test_mend_that_can_not_be_done_now_stays_a_finding(
     app: App, source: Captured, database: Database
 ) -> None:

@@ -120,6 +120,22 @@ def _settings(verb: str, application_name: str) -> sql.Composed:
     )
 
 
+_IN_THE_WAY: Final = """
+SELECT a.pid, a.usename, a.application_name, a.backend_type, a.state,
+    round(extract(epoch FROM clock_timestamp() - a.xact_start))::bigint, l.relation::regclass::text, l.mode,
+    coalesce(a.query ILIKE 'vacuum%', false)
+FROM pg_stat_activity AS a LEFT JOIN LATERAL (
+    SELECT k.relation, k.mode FROM pg_locks AS k JOIN pg_class AS c ON c.oid = k.relation AND c.relkind IN ('r', 'p')
+    WHERE k.pid = a.pid AND k.granted AND k.locktype = 'relation' AND k.mode NOT IN ('AccessShareLock', 'RowShareLock')
+        AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND c.relnamespace NOT IN (SELECT oid FROM pg_namespace WHERE nspname IN ('pg_catalog', 'headrace'))
+    ORDER BY k.relation LIMIT 1
+) AS l ON true
+WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL
+    AND (l.relation IS NOT NULL OR a.backend_type = 'client backend')
+ORDER BY l.relation IS NULL, a.xact_start LIMIT 1"""
+
+
 @contextmanager
 def transaction(connection: Source, *, repeatable_read: bool = False) -> Iterator[None]:
     """Run the body in one transaction: commits at its end, rolls back if it raises. Raises our errors."""
@@ -155,28 +171,32 @@ def run_ddl(connection: Source, body: Callable[[], T], *, patience_s: float = DD
             if time.monotonic() >= deadline:
                 raise SourceUnavailable(
                     f"a table is locked by others for longer than {patience_s:.0f} s; nothing was changed. "
-                    f"{describe_oldest(connection)}",
+                    f"{describe_in_the_way(connection)}",
                     hint="End that transaction, or try again when it is over.",
                 ) from None
             time.sleep(random.uniform(*DDL_PAUSE_S))
 
 
-def describe_oldest(connection: Source) -> str:
-    """Return a sentence about the client session whose transaction is open for longest, empty if there is none."""
+def describe_in_the_way(connection: Source) -> str:
+    """Return a sentence about the session that has locked a table for longest; empty if there is none.
+
+    Sessions that hold a table lock which DDL or a copy may have to wait for (a writer's, a VACUUM's) come before those that
+    merely have a transaction open.
+    """
     with postgres_errors():
-        row = connection.execute(
-            """
-            SELECT pid, usename, application_name, state, round(extract(epoch FROM clock_timestamp() - xact_start))::bigint
-            FROM pg_stat_activity
-            WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
-                AND backend_type = 'client backend'
-            ORDER BY xact_start LIMIT 1"""
-        ).fetchone()
+        row = connection.execute(_IN_THE_WAY).fetchone()
     if row is None:
         return ""
-    pid, role, application, state, age = row
-    named = f" ({application})" if application else ""
-    return f"The oldest transaction is that of session {pid}{named}, role {role}, {state or 'not to be seen'}, {age} s old."
+    pid, role, application, backend, state, age, table, mode, vacuums = row
+    if backend == "autovacuum worker":
+        who = f"the autovacuum worker {pid}"
+    else:
+        named = f" ({application})" if application else ""
+        doing = "runs VACUUM" if vacuums else state or "not to be seen"
+        who = f"session {pid}{named}, role {role}, {doing}"
+    if table is None:
+        return f"The oldest transaction is that of {who}, {age} s old."
+    return f"In the way for longest: {who}, which holds {mode} on {table}; its transaction is {age} s old."
 
 
 @contextmanager

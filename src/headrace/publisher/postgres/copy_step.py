@@ -20,7 +20,7 @@ from headrace.publisher.postgres.attachment import (
     read_attachments,
     write_control,
 )
-from headrace.publisher.postgres.connection import Source, describe_oldest, fetch_one, transaction
+from headrace.publisher.postgres.connection import Source, describe_in_the_way, fetch_one, transaction
 from headrace.publisher.postgres.copy_sql import ROW, ChunkSql, KeyColumn, read_source_table
 from headrace.publisher.postgres.triggers import row_json
 
@@ -169,7 +169,7 @@ class Step:
         if not state or state.startswith(_AWAY):
             raise trouble
         if state.startswith(_IN_THE_WAY):
-            return self._postpone(LATER_S, f"the table is locked. {describe_oldest(self._connection)}")
+            return self._postpone(LATER_S, f"the table is locked. {describe_in_the_way(self._connection)}")
         slow = f"a chunk took longer than {STATEMENT_S_MAX} s"
         if state == _TOO_SLOW and not self._conditional:
             return self._postpone(LATER_S, f"{slow}, and is tried again")
@@ -247,7 +247,7 @@ class Step:
             return CopyStep(0, 0.0)
         settled = copy.scans_from is None or fetch_one(self._connection, _IS_SETTLED, (copy.scans_from,))[0]
         if not settled:
-            waits_for = f"waits for transactions that ran when it began. {describe_oldest(self._connection)}"
+            waits_for = f"waits for transactions that ran when it began. {describe_in_the_way(self._connection)}"
             self._connection.execute(_POSTPONE, (LATER_S, waits_for, copy.number))
             return CopyStep(0, LATER_S)
         row = self._connection.execute(statements.last_key(), ()).fetchone()
@@ -295,7 +295,7 @@ class Step:
         with transaction(self._connection):
             row = self._connection.execute(statements.holder(), {"key": key}).fetchone()
             found = None if row is None else self._connection.execute(_HOLDER, (str(row[0]),)).fetchone()
-        return (0.0, describe_oldest(self._connection)) if found is None else (found[0] or 0.0, found[1])
+        return (0.0, describe_in_the_way(self._connection)) if found is None else (found[0] or 0.0, found[1])
 
     def _postpone(self, delay_s: float, detail: str) -> CopyStep:
         with transaction(self._connection):
