@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -175,6 +175,11 @@ def run_ddl(connection: Source, body: Callable[[], T], *, patience_s: float = DD
                     hint="End that transaction, or try again when it is over.",
                 ) from None
             time.sleep(random.uniform(*DDL_PAUSE_S))
+
+
+def array_of(numbers: Iterable[int | str]) -> str:
+    """Return the text of a PostgreSQL array of numbers; cast it in the statement. Far quicker than the driver's lists."""
+    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def describe_in_the_way(connection: Source) -> str:

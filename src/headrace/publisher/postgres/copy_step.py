@@ -247,7 +247,9 @@ class Step:
             return CopyStep(0, 0.0)
         settled = copy.scans_from is None or fetch_one(self._connection, _IS_SETTLED, (copy.scans_from,))[0]
         if not settled:
-            waits_for = f"waits for transactions that ran when it began. {describe_in_the_way(self._connection)}"
+            waits_for = (
+                f"waits for transactions that ran when it began. {describe_in_the_way(self._connection)}"
+            )
             self._connection.execute(_POSTPONE, (LATER_S, waits_for, copy.number))
             return CopyStep(0, LATER_S)
         row = self._connection.execute(statements.last_key(), ()).fetchone()

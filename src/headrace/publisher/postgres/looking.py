@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from headrace.publisher.postgres.connection import Source, fetch_one
+from headrace.publisher.postgres.connection import Source, array_of, fetch_one
 from headrace.publisher.postgres.look import Choice, Place, Snapshot, Transaction, choose, parse_snapshot
 
 WINDOW_IDS_MIN: Final = 1_000
@@ -96,12 +96,12 @@ def _window_end(connection: Source, looked: int, newest: int, window: int) -> in
 
 
 def _going_on(connection: Source, feed: str, txs: Collection[int], end: int) -> set[int]:
-    names = {"feed": feed, "txs": [str(tx) for tx in txs], "end": end}
+    names = {"feed": feed, "txs": array_of(txs), "end": end}
     return {row[0] for row in connection.execute(_GO_ON, names)}
 
 
 def _by_name(connection: Source, feed: str, txs: Collection[int]) -> list[Transaction]:
     if not txs:
         return []
-    names = {"feed": feed, "txs": [str(tx) for tx in txs]}
+    names = {"feed": feed, "txs": array_of(txs)}
     return [Transaction(*row) for row in connection.execute(_BY_NAME, names)]

@@ -21,7 +21,7 @@ from headrace.publisher.marked import (
 )
 from headrace.publisher.owner import FeedPlace, Resume, check_unmoved
 from headrace.publisher.postgres.attachment import read_attachments
-from headrace.publisher.postgres.connection import Source, transaction
+from headrace.publisher.postgres.connection import Source, array_of, transaction
 from headrace.publisher.postgres.look import NOWHERE, Snapshot, Transaction, may_wait
 from headrace.publisher.postgres.looking import look, poll
 from headrace.publisher.postgres.ownership import PostgresOwner, claim, lock_owner, read_owner, write_pass
@@ -157,11 +157,11 @@ class OutboxRelay:
             "feed": self._feed,
             "history": owner.history,
             "agent": self._agent_id,
-            "places": places,
-            "rows": [one.rows for one in chosen],
-            "txs": [str(one.tx) for one in chosen],
-            "firsts": [one.first_id for one in chosen],
-            "lasts": [one.last_id for one in chosen],
+            "places": array_of(places),
+            "rows": array_of(one.rows for one in chosen),
+            "txs": array_of(one.tx for one in chosen),
+            "firsts": array_of(one.first_id for one in chosen),
+            "lasts": array_of(one.last_id for one in chosen),
         }
         self._connection.execute(_MARK, names)
         return place - next_id
@@ -226,10 +226,10 @@ class OutboxRelay:
             fitting.append(mark)
         names = {
             "feed": self._feed,
-            "places": [mark.place for mark in fitting],
-            "txs": [str(mark.tx) for mark in fitting],
-            "firsts": [mark.first_id for mark in fitting],
-            "lasts": [mark.last_id for mark in fitting],
+            "places": array_of(mark.place for mark in fitting),
+            "txs": array_of(mark.tx for mark in fitting),
+            "firsts": array_of(mark.first_id for mark in fitting),
+            "lasts": array_of(mark.last_id for mark in fitting),
         }
         yield from self._read(_WHOLE, names, fitting, 0)
 

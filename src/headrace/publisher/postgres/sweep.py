@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from headrace.publisher.postgres.attachment import AttachmentState, forget, read_attachments
-from headrace.publisher.postgres.connection import Source, transaction
+from headrace.publisher.postgres.connection import Source, array_of, transaction
 
 CHUNK_ROWS_MAX: Final = 5_000
 """Rows taken away in one transaction."""
@@ -91,9 +91,9 @@ def _delete(connection: Source, feed: str, old: Sequence[_Mark], rows_max: int) 
     else:
         parts = {
             "feed": feed,
-            "txs": [mark.tx for mark in old],
-            "firsts": [mark.first_id for mark in old],
-            "lasts": [mark.last_id for mark in old],
+            "txs": array_of(mark.tx for mark in old),
+            "firsts": array_of(mark.first_id for mark in old),
+            "lasts": array_of(mark.last_id for mark in old),
         }
         count = connection.execute(_DELETE_ROWS, parts).rowcount
     connection.execute(_DELETE_MARKS, (feed, last.history, last.place))
