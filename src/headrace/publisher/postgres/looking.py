@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from headrace.publisher.postgres.connection import Source, array_of, fetch_one
+from headrace.publisher.postgres.connection import Source, array_of, fetch_one, postgres_errors
 from headrace.publisher.postgres.look import Choice, Place, Snapshot, Transaction, choose, parse_snapshot
 
 WINDOW_IDS_MIN: Final = 1_000
@@ -55,8 +55,9 @@ class Poll(NamedTuple):
 
 
 def poll(connection: Source) -> Poll:
-    """Ask for what a look needs to know beforehand; costs some 0.1 ms."""
-    newest, age, text, standby = fetch_one(connection, _POLL)
+    """Ask for what a look needs to know beforehand, outside of any transaction; costs some 0.1 ms."""
+    with postgres_errors():
+        newest, age, text, standby = fetch_one(connection, _POLL)
     snapshot = parse_snapshot(text)
     # Of the next xid only 32 bits are told; it is at or a little above the snapshot's end.
     ahead = (age + _FIRST_NORMAL_XID - snapshot.xmax) % (1 << 32)

@@ -154,8 +154,7 @@ class PostgresSource(Source):
         return standing.holders(self._connection)
 
     def _polls_a_change(self) -> bool:
-        with postgres_errors():
-            newest, _, snapshot, standby = poll(self._connection)
+        newest, _, snapshot, standby = poll(self._connection)
         if standby:
             self._connection.close()
             raise SourceUnavailable(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from headrace.publisher.postgres.attachment import AttachmentState, forget, read_attachments
-from headrace.publisher.postgres.connection import Source, array_of, transaction
+from headrace.publisher.postgres.connection import Source, array_of, postgres_errors, transaction
 
 CHUNK_ROWS_MAX: Final = 5_000
 """Rows taken away in one transaction."""
@@ -110,11 +110,12 @@ def sweep_passes(connection: Source, feed: str, processed_before_ms: int) -> Non
 
 def clear_ended(connection: Source, feed: str) -> int:
     """Forget ended attachments of ``feed`` that no outbox row needs; returns how many."""
-    ended = [
-        one
-        for one in read_attachments(connection, AttachmentState.SUPERSEDED, AttachmentState.DETACHED)
-        if one.feed == feed
-    ]
+    with postgres_errors():
+        ended = [
+            one
+            for one in read_attachments(connection, AttachmentState.SUPERSEDED, AttachmentState.DETACHED)
+            if one.feed == feed
+        ]
     removed = 0
     if ended:
         with transaction(connection):
