@@ -5,7 +5,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock (make lock UPGRADE=--upgrade for newer versions)"
 
 WIRE := src/headrace/wire
-PROTO := kdb/wal/v1/wal.proto
+PROTOS := kdb/wal/v1/wal.proto headrace/log/v1/log.proto
 
 BENCH := $(filter-out harness,$(basename $(notdir $(wildcard bench/*.py))))
 
@@ -36,8 +36,8 @@ format: venv ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix
 
 generate: venv ## Make the protobuf code from wire/proto
-	$(BIN)/python -m grpc_tools.protoc -I$(WIRE)/proto --python_out=$(WIRE)/generated --pyi_out=$(WIRE)/generated $(PROTO)
-	mv $(addprefix $(WIRE)/generated/,$(PROTO:.proto=_pb2.py) $(PROTO:.proto=_pb2.pyi)) $(WIRE)/generated/
+	$(BIN)/python -m grpc_tools.protoc -I$(WIRE)/proto --python_out=$(WIRE)/generated --pyi_out=$(WIRE)/generated $(PROTOS)
+	mv $(addprefix $(WIRE)/generated/,$(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi)) $(WIRE)/generated/
 	find $(WIRE)/generated -type d -empty -delete
 
 setup: venv jars ## Make .venv from the lock, find a Java, fetch Spark's jars

@@ -129,6 +129,9 @@ class Proxy:
         link = asyncio.current_task()
         if link is None:
             raise RuntimeError("a connection is served outside a task")
+        if self._server is None:  # it was accepted in the very moment of the cut
+            _reset(to_client)
+            return
         self.accepted += 1
         self._links.add(link)
         writers, end = [to_client], _reset

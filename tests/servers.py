@@ -27,12 +27,20 @@ class ServerProcess:
     """One ``headrace serve`` (or ``up``) over ``folder/data``; its output goes to ``folder/serve.out`` and ``serve.err``."""
 
     def __init__(
-        self, folder: Path, *, command: str = "serve", data_dir: Path | None = None, args: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        command: str = "serve",
+        data_dir: Path | None = None,
+        args: Sequence[str] = (),
+        grpc: bool = False,
     ) -> None:
+        self.grpc = grpc
         self.command = command
         self.folder = folder
         self.data_dir = data_dir if data_dir is not None else folder / "data"
         self.args = list(args)
+        self.grpc_address = ""
         self.address = "127.0.0.1:0"
         self.process: subprocess.Popen[bytes] | None = None
         self._http: httpx.Client | None = None
@@ -60,6 +68,8 @@ class ServerProcess:
         out = self.folder / "serve.out"
         command = [sys.executable, "-m", "headrace.cli.app", self.command, "--json"]
         command += ["--http", self.address, "--data-dir", str(self.data_dir), *self.args]
+        if self.command == "serve":
+            command += ["--grpc", self.grpc_address or ("127.0.0.1:0" if self.grpc else "off")]
         with out.open("wb") as stdout, (self.folder / "serve.err").open("ab") as stderr:
             self.process = subprocess.Popen(command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL)
         wait_until(
@@ -69,7 +79,9 @@ class ServerProcess:
         )
         if self.ended():
             raise AssertionError(f"the server ended at once: {out.read_text()} {self.errors()}")
-        self.address = json.loads(out.read_text())["http"]
+        said = json.loads(out.read_text())
+        self.address = said["http"]
+        self.grpc_address = said.get("grpc") or ""
         self._http = httpx.Client(base_url=self.url, timeout=70, trust_env=False)
 
     def ended(self) -> bool:
@@ -105,10 +117,15 @@ class ServerProcess:
 
 @contextmanager
 def serving(
-    folder: Path, *, command: str = "serve", data_dir: Path | None = None, args: Sequence[str] = ()
+    folder: Path,
+    *,
+    command: str = "serve",
+    data_dir: Path | None = None,
+    args: Sequence[str] = (),
+    grpc: bool = False,
 ) -> Iterator[ServerProcess]:
     """Run a server for the length of a ``with``; it is killed at the end if it still runs."""
-    server = ServerProcess(folder, command=command, data_dir=data_dir, args=args)
+    server = ServerProcess(folder, command=command, data_dir=data_dir, args=args, grpc=grpc)
     try:
         server.start()
         yield server

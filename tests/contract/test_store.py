@@ -16,16 +16,11 @@ from headrace.log.rules import Terms, judge
 from headrace.wire.frame import FIRST_POSITION, FrameKind
 from headrace.wire.segment import FramePlace
 from tests.bench import Bench, append, expecting, register
-from tests.stores import SMALL_SEGMENT, STORES, Opener, fill
+from tests.stores import SMALL_SEGMENT, Opener, fill
+from tests.waiting import wait_until
 
 FEEDS = ["a", "b::c", "d"]
 ALL = 1 << 30
-
-
-@pytest.fixture(params=list(STORES.values()), ids=list(STORES))
-def opener(request: pytest.FixtureRequest) -> Opener:
-    opened: Opener = request.param
-    return opened
 
 
 @pytest.fixture
@@ -339,3 +334,37 @@ def test_newest_dropped_lsn_is_known(bench: Bench) -> None:
     first = bench.store.walk(place, bytes_max=1)[0]
     assert ZERO < bench.store.dropped_lsn() < first.header.lsn(0)
     assert bench.store.dropped_lsn() == max(Lsn.parse(bench.tail(feed).dropped_lsn) for feed in FEEDS)
+
+
+# -- groups that are given up, and what others do ---------------------------------------------------------------------
+
+
+def test_abandoned_group_writes_nothing_and_the_next_one_goes_on(bench: Bench) -> None:
+    bench.register("a")
+    before = bench.store.begin({"a"})
+    verdict = judge([append("a", "x")], before, Terms(bench.clock.ms), lambda *_: [])
+    bench.store.abandon(before)
+    bench.store.abandon(before)
+    assert bench.store.begin({"a"}) == before
+    assert bench.append("a", "y").first_sequence_id == 1
+    with pytest.raises(StoreUnavailable):
+        bench.store.put(before, verdict.group)
+    bench.store.abandon(before)
+    assert bench.values("a") == {1: b"y"}
+
+
+def test_a_group_that_was_put_is_no_longer_there_to_be_abandoned(bench: Bench) -> None:
+    bench.register("a")
+    begin = bench.store.begin({"a"})
+    verdict = judge([append("a", "x")], begin, Terms(bench.clock.ms), lambda *_: [])
+    bench.store.put(begin, verdict.group)
+    bench.store.abandon(begin)
+    assert bench.values("a") == {1: b"x"}
+
+
+def test_refresh_shows_what_is_there(bench: Bench) -> None:
+    fill(bench, FEEDS, 20)
+    before = (bench.store.end(), list(bench.store.tails()), bench.store.oldest_position())
+    bench.store.refresh()
+    assert (bench.store.end(), list(bench.store.tails()), bench.store.oldest_position()) == before
+    wait_until(lambda: bench.store.unreachable() is None)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.entry import Change, Op
@@ -24,7 +23,8 @@ from headrace.errors import DuplicateEntry
 from headrace.listener import SqliteBookmarks
 from headrace.log.files.store import FileStore
 from headrace.log.history import frames_of_range
-from headrace.log.requests import Append
+from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
+from headrace.log.requests import Append, Configure
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables, opened_source
 from headrace.publisher.dsn import parse_dsn
@@ -33,7 +33,8 @@ from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace
 from headrace.wire.entry import decode_entry, digest, encode_half
 from headrace.wire.frame import Area, decode_area
-from tests.bench import Bench, append
+from tests.bench import Bench, append, expecting
+from tests.golden.log_postgres import make_log_postgres
 from tests.postgres import Cluster
 
 FORMATS = Path(__file__).parent / "formats"
@@ -100,6 +101,32 @@ def make_data_folder(folder: Path) -> None:
         json.dumps(described, indent=1, sort_keys=True) + "\n", encoding="utf-8"
     )
     (folder / "lock").unlink()
+
+
+def make_shared_folder(folder: Path) -> None:
+    """A data folder with a shared feed and a feed with settings: producers, instances and settings in state and frames."""
+    bench = Bench(FileStore(folder, segment_bytes=SEGMENT_BYTES))
+    for agent, instance in (("till-1", "one"), ("till-2", "one"), ("till-1", "two")):
+        bench.register("hall", agent, instance, shared=True)
+    bench.register("ledger", "agent-1")
+    bench.one(Configure("ledger", key_field="id", changes="delta", expected_offset="required"))
+    for number in range(1, 21):
+        bench.clock.ms += 10
+        seller = f"till-{number % 2 + 1}"
+        bench.send(
+            expecting(
+                "hall", number, f'{{"seat":{number}}}' + " " * 200, producer=seller, source=seller.encode()
+            )
+        )
+    bench.send(expecting("ledger", 1, '{"id":"a"}'))
+    bench.register("hall", "till-3", "one", shared=True)
+    bench.store.close()
+    described = describe_data_folder(folder)
+    folder.with_suffix(".json").write_text(
+        json.dumps(described, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+    )
+    (folder / "lock").unlink()
+    (folder / METADATA_NAME).unlink()
 
 
 def describe_data_folder(folder: Path) -> dict[str, Any]:
@@ -194,9 +221,11 @@ def make_outbox_postgres(path: Path) -> None:
 
 MAKERS: dict[str, Callable[[Path], None]] = {
     "data": make_data_folder,
+    "shared": make_shared_folder,
     "bookmarks.db": make_bookmarks,
     "outbox.db": make_outbox,
     "outbox-postgres.sql": make_outbox_postgres,
+    "log-postgres.sql": make_log_postgres,
 }
 """Name below ``formats/N/`` -> what makes it there."""
 

@@ -32,6 +32,8 @@ COMMANDS: Final = {
     "serve": Command("headrace.cli.serve:app", "Run the server: the durable log and its HTTP API."),
     "publisher": Command("headrace.cli.publisher:app", "Attach tables to a feed, check and detach them."),
     "agent": Command("headrace.cli.agent:app", "Relay a database's outbox to a feed."),
+    "log": Command("headrace.cli.log:app", "Check, print and repair the journal of a data folder."),
+    "feeds": Command("headrace.cli.feeds:app", "See and change a running server's feeds."),
     "listen": Command("headrace.cli.listen:app", "Follow a feed from a durable bookmark."),
     "pipeline": Command("headrace.cli.pipeline:app", "Keep Spark tables of a feed up to date."),
     "up": Command("headrace.cli.up:app", "Run server and agent together, for a first try."),

@@ -9,6 +9,9 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from headrace.cli.retention_settings import parse_retention, parse_segment_size
+from headrace.log.log import LogSettings
+from headrace.log.opening import parse_store
 from headrace.runtime.shutdown import stop_event
 from headrace.server.run import ServeSettings, Serving, check_platform, run, serve
 
@@ -19,8 +22,16 @@ app = App(name="serve", help="Run the server: the durable log and its HTTP API."
 def serve_command(
     *,
     data_dir: Path = Path("headrace-data"),
+    store: Annotated[str | None, Parameter(env_var="HEADRACE_STORE")] = None,
     http: str = "127.0.0.1:8470",
+    grpc: str = "127.0.0.1:8471",
     insecure: Annotated[bool, Parameter(negative=())] = False,
+    retention: str = "48h",
+    retention_bytes_max: str | None = None,
+    subscriber_expiry: str = "24h",
+    retention_every: str = "60s",
+    segment_size: str = "128m",
+    disk_reserve: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Run the server until it is told to stop (SIGINT, SIGTERM).
@@ -29,10 +40,29 @@ def serve_command(
     ----------
     data_dir
         Folder of the journal; made if it isn't there, owned by one server at a time.
+    store
+        Keep the log in a database instead, which several servers may share: postgresql://USER@HOST/DATABASE. An address
+        with a password belongs in the environment.
     http
         Address to listen on. Port 0 takes a free one.
+    grpc
+        Address of the gRPC services; off leaves them out.
     insecure
         Allow an address that other machines can reach: nobody is asked who they are.
+    retention
+        How long entries are kept at least, such as 60m, 48h or 7d. Whole journal segments are dropped.
+    retention_bytes_max
+        What the journal may take, such as 20g; then the oldest segments go, whoever holds them. Default: 20g, or a quarter
+        of the volume if that is less.
+    subscriber_expiry
+        Who was not seen for so long holds nothing back.
+    retention_every
+        The pause between two looks at what can be dropped.
+    segment_size
+        A journal segment takes frames up to this size.
+    disk_reserve
+        Appends are refused (503 disk-reserve) while less than this is free on the volume, such as 2g. Default: 1g, or 5 %
+        of the volume if that is more.
     json
         Print the address as a JSON document when ready.
     """
@@ -41,7 +71,22 @@ def serve_command(
         print(
             "warning: --insecure: whoever reaches this address can read and write every feed", file=sys.stderr
         )
-    settings = ServeSettings(data_dir=data_dir, http=http, insecure=insecure)
+    log = LogSettings(
+        segment_bytes=parse_segment_size(segment_size),
+        disk_reserve_bytes=None
+        if disk_reserve is None
+        else parse_segment_size(disk_reserve, "--disk-reserve"),
+        retention=parse_retention(retention, retention_bytes_max, subscriber_expiry, retention_every),
+    )
+    address = parse_store(store) if store is not None else None
+    settings = ServeSettings(
+        data_dir=data_dir,
+        store=address,
+        http=http,
+        grpc=None if grpc == "off" else grpc,
+        insecure=insecure,
+        log=log,
+    )
     run(_until_stopped(settings, as_json=json))
 
 
@@ -51,7 +96,10 @@ async def _until_stopped(settings: ServeSettings, *, as_json: bool) -> None:
 
 def say_ready(serving: Serving, *, as_json: bool) -> None:
     """Print the one line (or document) that says where the server answers."""
+    kind, place = ("data-dir", serving.data_dir) if serving.store is None else ("store", serving.store)
     if as_json:
-        print(json.dumps({"http": str(serving.http), "data-dir": str(serving.data_dir)}), flush=True)
+        grpc = str(serving.grpc) if serving.grpc is not None else None
+        print(json.dumps({"http": str(serving.http), "grpc": grpc, kind: str(place)}), flush=True)
     else:
-        print(f"serving http://{serving.http}, data in {serving.data_dir}", flush=True)
+        grpc = f", grpc {serving.grpc}" if serving.grpc is not None else ""
+        print(f"serving http://{serving.http}{grpc}, data in {place}", flush=True)

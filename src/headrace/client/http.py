@@ -19,6 +19,7 @@ import msgspec
 from headrace import errors
 from headrace.entries.bookmark import Bookmark
 from headrace.wire import documents as doc
+from headrace.wire.retention_documents import RetentionView
 
 T = TypeVar("T")
 
@@ -88,13 +89,18 @@ class FeedClient:
         instance: str | None = None,
         takeover: bool = False,
         tenant_id: str | None = None,
+        shared: bool = False,
     ) -> doc.PublisherRegistered:
-        """Claim ``feed`` for ``agent_id``. Idempotent for the same instance; a new instance fences the older one."""
+        """Claim ``feed`` for ``agent_id``. Idempotent for the same instance; a new instance fences the older one.
+
+        ``shared``: join it beside other producers instead; a feed is owned or shared for life.
+        """
         body = doc.RegisterPublisher(
             agent_id=agent_id,
             change_feed_id=feed,
             instance=instance if instance is not None else msgspec.UNSET,
             takeover=takeover,
+            shared=shared,
             tenant_id=tenant_id if tenant_id is not None else msgspec.UNSET,
         )
         return await self._json(
@@ -133,6 +139,14 @@ class FeedClient:
     async def tail(self, feed: str, producer: str | None = None) -> doc.Tail:
         """Return where ``feed`` ends, and the last append of ``producer`` if one is named."""
         return await self._json("GET", f"{_feed(feed)}/tail", doc.Tail, params=_given(producer=producer))
+
+    async def settings(self, feed: str) -> doc.FeedSettings:
+        """Return the settings of ``feed``."""
+        return await self._json("GET", f"{_feed(feed)}/settings", doc.FeedSettings)
+
+    async def configure(self, feed: str, change: doc.ChangeSettings) -> doc.FeedSettings:
+        """Change the settings of ``feed``; what ``change`` leaves out stays as it is. Durable when answered."""
+        return await self._json("PUT", f"{_feed(feed)}/settings", doc.FeedSettings, content=_encode(change))
 
     async def register_listener(
         self, listener_id: str, feed: str, *, hold: bool = False
@@ -220,6 +234,10 @@ class FeedClient:
     async def feed(self, feed: str) -> doc.FeedView:
         """Return one feed; FeedNotFound if there is none of this name."""
         return await self._json("GET", _feed(feed), doc.FeedView)
+
+    async def retention(self) -> RetentionView:
+        """Return what retention keeps and would drop now, and why."""
+        return await self._json("GET", "/retention", RetentionView)
 
     async def alarms(self) -> list[doc.AlarmView]:
         """Return the alarms, raised ones first."""

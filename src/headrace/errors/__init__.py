@@ -14,12 +14,16 @@
     │   ├── DuplicateEntry          409  ``sequence-id`` already in the feed
     │   ├── SequenceGap             409  ``sequence-id`` beyond the next one
     │   ├── OffsetMismatch          409  ``expected-offset`` is not where the log is
+    │   ├── ExpectedOffsetRequired  409  the feed's settings ask for ``expected-offset``
+    │   ├── StreamFailed            409  an append before it on the same gRPC stream was refused
     │   ├── FeedRecreated           409  the bookmark is of another incarnation or another history
     │   ├── BeyondHead              409  the place named is above the head
     │   ├── SequenceNotAvailable    410  the range was dropped by retention
+    │   ├── LsnNotAvailable         410  what follows the LSN was dropped by retention
     │   └── SequenceLost            410  the range was damaged and skipped by a repair
     ├── Unavailable                 try again later (503)
     │   ├── StoreUnavailable        the store can't persist
+    │   ├── DiskReserve             the volume is nearly full; appends wait, readers go on
     │   ├── WriterStopped           an fsync failed: no append until a restart
     │   ├── ClockLead               the log's clock leads the wall clock by too much
     │   └── ServerUnreachable       no answer from the server; a write's outcome may be unknown
@@ -29,6 +33,7 @@
         ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt           exit 3
         ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced         exit 3
         ├── SourceForbidden         the database does not let this role; exit 3
+        ├── StoreForbidden, StoreUnsafe   the log's own database: rights, durability; exit 3
         └── ValueUnfit              a stored value does not fit the type its schema names; exit 3
 
 A code never changes once released. HTTP status, exit code and retryability are class attributes: every face says the same.
@@ -39,12 +44,15 @@ from __future__ import annotations
 from headrace.errors.answers import (
     BeyondHead,
     ClockLead,
+    DiskReserve,
     DuplicateEntry,
+    ExpectedOffsetRequired,
     FeedNotFound,
     FeedOwned,
     FeedRecreated,
     Fenced,
     InvalidRequest,
+    LsnNotAvailable,
     MethodNotAllowed,
     NotRegistered,
     OffsetMismatch,
@@ -56,10 +64,12 @@ from headrace.errors.answers import (
     SequenceNotAvailable,
     ServerUnreachable,
     StoreUnavailable,
+    StreamFailed,
     TooLarge,
     Unavailable,
     WriterStopped,
 )
+from headrace.errors.refusal import Refusal, complete_refusal, refusal_of
 from headrace.errors.root import HeadraceError
 from headrace.errors.stops import (
     AgentFenced,
@@ -78,6 +88,8 @@ from headrace.errors.stops import (
     SourceForbidden,
     SourceUnavailable,
     Stopped,
+    StoreForbidden,
+    StoreUnsafe,
     TableNotFound,
     Usage,
     ValueUnfit,
@@ -90,8 +102,10 @@ __all__ = [
     "ClockLead",
     "ConfigInvalid",
     "DataFolderLocked",
+    "DiskReserve",
     "DsnInvalid",
     "DuplicateEntry",
+    "ExpectedOffsetRequired",
     "FeedBehindOutbox",
     "FeedNotFound",
     "FeedOwned",
@@ -102,6 +116,7 @@ __all__ = [
     "InvalidRequest",
     "JournalCorrupt",
     "JournalLoss",
+    "LsnNotAvailable",
     "MethodNotAllowed",
     "NotRegistered",
     "OffsetMismatch",
@@ -109,6 +124,7 @@ __all__ = [
     "PlatformUnsupported",
     "PortInUse",
     "Quarantined",
+    "Refusal",
     "Refused",
     "RouteNotFound",
     "SequenceGap",
@@ -119,7 +135,10 @@ __all__ = [
     "SourceForbidden",
     "SourceUnavailable",
     "Stopped",
+    "StoreForbidden",
     "StoreUnavailable",
+    "StoreUnsafe",
+    "StreamFailed",
     "TableNotFound",
     "TooLarge",
     "Unavailable",
@@ -127,7 +146,9 @@ __all__ = [
     "ValueUnfit",
     "WriterStopped",
     "by_code",
+    "complete_refusal",
     "every_error",
+    "refusal_of",
 ]
 
 

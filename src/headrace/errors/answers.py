@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from headrace.errors.root import HeadraceError
+from typing import ClassVar
+
+from headrace.errors.root import HeadraceError, SideEffects
 
 
 class Refused(HeadraceError):
     """The request can't be served as it is; nothing was written."""
+
+    side_effects: ClassVar[SideEffects] = "none"
 
 
 class InvalidRequest(Refused):
@@ -88,6 +92,8 @@ class Quarantined(Refused):
 class DuplicateEntry(Refused):
     """The sequence id is already in the feed; the publisher is now quarantined."""
 
+    side_effects = "possible"
+
     code = "duplicate-entry"
     hint = "Compare outbox and feed around the sequence id, then POST /publishers/{agent-id}/release."
     http_status = 409
@@ -107,6 +113,23 @@ class OffsetMismatch(Refused):
 
     code = "offset-mismatch"
     hint = "Read the entries you have not seen, then append at `actual-next`."
+    http_status = 409
+
+
+class ExpectedOffsetRequired(Refused):
+    """This feed takes an append only if each of its entries names its place."""
+
+    code = "expected-offset-required"
+    hint = "Give each entry its expected-offset: the feed's next place is in `actual-next`."
+    http_status = 409
+
+
+class StreamFailed(Refused):
+    """An append before this one on the same stream was not taken, so this one was not tried."""
+
+    code = "stream-failed"
+    retryable = True
+    hint = "Open a new stream; send first what was refused, or leave it out, then go on."
     http_status = 409
 
 
@@ -137,6 +160,15 @@ class SequenceNotAvailable(Refused):
     exit_code = 4
 
 
+class LsnNotAvailable(Refused):
+    """The stream can't begin at this LSN: what follows it is no longer retained."""
+
+    code = "lsn-not-available"
+    hint = "Take a base snapshot, then subscribe from the head LSN that is named."
+    http_status = 410
+    exit_code = 4
+
+
 class SequenceLost(Refused):
     """The entries asked for were damaged and a repair skipped them."""
 
@@ -159,6 +191,15 @@ class StoreUnavailable(Unavailable):
     """The store can't persist; nothing was acknowledged."""
 
     code = "store-unavailable"
+    side_effects = "none"
+
+
+class DiskReserve(Unavailable):
+    """Too little space is left on the volume for another append; readers go on."""
+
+    code = "disk-reserve"
+    side_effects = "none"
+    hint = "Make room on the volume, or let retention drop more; appends go on by themselves then."
 
 
 class WriterStopped(Unavailable):
@@ -172,6 +213,7 @@ class ClockLead(Unavailable):
     """The log's clock leads the wall clock by more than clock-lead-max."""
 
     code = "clock-lead"
+    side_effects = "none"
     hint = "Mend the machine's clock; appends go on when the wall clock has caught up."
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+SideEffects = Literal["none", "possible"]
+"""Can something of an append that was not taken stand in the log, or still come to?"""
 
 
 class HeadraceError(Exception):
@@ -13,6 +16,8 @@ class HeadraceError(Exception):
     retryable: ClassVar[bool] = False
     http_status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 1
+    side_effects: ClassVar[SideEffects] = "possible"
+    """Can something of the append that this refuses stand in the log, or still come to? A member of the same name wins."""
 
     def __init__(self, detail: str = "", /, *, hint: str | None = None, **members: Any) -> None:
         """Keep ``detail`` (default: the class's docstring), an own ``hint`` and extra members of the problem document.

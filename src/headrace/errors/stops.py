@@ -94,6 +94,22 @@ class DataFolderLocked(Stopped):
     exit_code = 3
 
 
+class StoreForbidden(Stopped):
+    """The store's database does not let this role do what is needed."""
+
+    code = "store-forbidden"
+    hint = "Let the role create a schema in that database, or give it the rights of docs/howto/several-servers.md."
+    exit_code = 3
+
+
+class StoreUnsafe(Stopped):
+    """The store's database could take back what it has confirmed."""
+
+    code = "store-unsafe"
+    hint = "Mend the setting that is named, then start again."
+    exit_code = 3
+
+
 class JournalLoss(Stopped):
     """The journal ends below what was already acknowledged."""
 
@@ -106,7 +122,7 @@ class JournalCorrupt(Stopped):
     """A stored frame or file does not match its checksum."""
 
     code = "journal-corrupt"
-    hint = "Keep the file; the position, feed and sequence range are named."
+    hint = "Keep the file. `headrace log verify` lists all that is damaged, `headrace log repair` mends it on demand."
     http_status = 500
     exit_code = 3
 

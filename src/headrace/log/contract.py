@@ -1,14 +1,19 @@
 """What a store must do, and nothing more: one compare-and-set on the journal's end makes it fit for several servers.
 
-The rules (``rules.py``) decide; a store keeps bytes. Both stores pass ``tests/contract``. All calls are blocking and are
-made from worker threads; :meth:`Store.begin` and :meth:`Store.put` only from the one writer of a process.
+The rules (``rules``) decide; a store keeps bytes. Both stores pass ``tests/contract``. All calls are blocking and are
+made from worker threads, save :meth:`Store.tail`, :meth:`Store.tails`, :meth:`Store.end`, :meth:`Store.oldest_position`,
+:meth:`Store.dropped_lsn`, :meth:`Store.not_writable` and :meth:`Store.unreachable`, which answer from memory.
+:meth:`Store.begin`, :meth:`Store.put` and :meth:`Store.abandon` are called only by the one writer of a process.
+
+Where several servers share a store, what is answered from memory may be behind what another server has appended, never
+ahead of what is durable: :meth:`Store.refresh` before a refusal that rests on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from headrace.entries.lsn import Lsn
 from headrace.log.tail import FeedTail
@@ -57,13 +62,30 @@ class SegmentView(NamedTuple):
 class Store(Protocol):
     """A journal's bytes."""
 
+    several_servers: ClassVar[bool]
+    """Whether others may append to this journal as well, so that :meth:`refresh` can find something."""
+
     def begin(self, feeds: Collection[str]) -> Begin:
-        """Return the journal's end and clock, and the tails of ``feeds``."""
+        """Return the journal's end and clock, and the tails of ``feeds``. Ends in :meth:`put` or in :meth:`abandon`.
+
+        Raises StoreUnavailable, WriterStopped, and JournalCorrupt with ``change_feed_id`` if that feed's state is damaged:
+        the other feeds can be asked for without it.
+        """
 
     def put(self, begin: Begin, group: Group) -> None:
         """Write the group's frames if the end is still ``begin.end``, durably, and only then make them visible.
 
-        Raises StoreUnavailable (nothing was written), or WriterStopped (durability unknown: no append before a restart).
+        Raises StoreUnavailable (nothing was written, unless its ``side_effects`` say ``possible``), or WriterStopped
+        (durability unknown: no append before a restart).
+        """
+
+    def abandon(self, begin: Begin) -> None:
+        """Give up a group that was begun, without a write; nothing happens if it was put or given up already."""
+
+    def refresh(self) -> None:
+        """Bring :meth:`tail`, :meth:`tails` and :meth:`end` up to all that is durable at this moment, whoever appended it.
+
+        Raises StoreUnavailable if that can't be found out.
         """
 
     def tail(self, feed: str) -> FeedTail | None:
@@ -92,6 +114,8 @@ class Store(Protocol):
         if there is any below the visible end.
 
         Ends before a damaged frame; JournalCorrupt if that is the first, SequenceNotAvailable below the oldest position.
+        Ends before a frame that a repair skipped; if that is the first, SequenceLost with ``resume_lsn`` and
+        ``resume_position``, from which a later walk can go on. A frame of another kind than ENTRIES holds none.
         """
 
     def seek(self, global_ts: int) -> int:
@@ -104,9 +128,19 @@ class Store(Protocol):
         """Return the journal's segments, oldest first; the last is the open one."""
 
     def drop_before(self, position: int) -> int:
-        """Drop whole segments that end at or below ``position``; returns the new oldest position.
+        """Drop whole segments that end at or below ``position``, oldest first; returns the new oldest position.
 
-        Only from the one writer of a process. The newest dropped LSN, of the journal and of each feed, is known afterwards.
+        Only from the one writer of a process. The newest dropped LSN, of the journal and of each feed, is known afterwards,
+        here and after a restart. A crash at any step leaves a journal without a hole. Raises StoreUnavailable if what was
+        dropped could not be removed: it is not served any more, and the next call begins with it.
+        """
+
+    def roll(self) -> None:
+        """Seal the open segment if it holds a frame, and begin the next one: what was sealed can be dropped later.
+
+        Only from the one writer of a process. No position, LSN or clock moves and no tail changes; :meth:`segments` lists
+        one more, the new open one, which begins at :meth:`end`. Nothing happens where no frame stands in the open segment.
+        Raises as :meth:`put` does. A store whose segments are no files keeps the places where they begin.
         """
 
     def dropped_lsn(self) -> Lsn:
@@ -117,6 +151,9 @@ class Store(Protocol):
 
     def not_writable(self) -> str | None:
         """Return why no append can be taken until a repair or a restart, or None."""
+
+    def unreachable(self) -> str | None:
+        """Return why the store can't be used at this moment, which passes by itself, or None."""
 
     def close(self) -> None:
         """Let go of files and locks."""

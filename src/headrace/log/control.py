@@ -22,6 +22,8 @@ class ControlKind(StrEnum):
     TAKEN_OVER = "taken-over"
     QUARANTINED = "quarantined"
     RELEASED = "released"
+    CONFIGURED = "configured"
+    REPAIRED = "repaired"
 
 
 class Control(msgspec.Struct, frozen=True, rename="kebab"):

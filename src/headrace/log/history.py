@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headrace.entries.lsn import Lsn
-from headrace.errors import HeadraceError, JournalCorrupt, SequenceNotAvailable
+from headrace.errors import HeadraceError, JournalCorrupt, SequenceLost, SequenceNotAvailable
 from headrace.log.contract import Store
 from headrace.log.rules import StoredEntry
 from headrace.log.tail import FeedTail
@@ -25,7 +25,8 @@ def frames_of_range(
 
     Stops at the first frame that reaches ``entries_max`` entries of the range, before one that exceeds ``bytes_max``
     bytes, and before a damaged or missing one; at least one frame if there is any. Raises SequenceNotAvailable if
-    ``first`` was dropped, JournalCorrupt if the frame that should hold ``first`` is damaged or missing.
+    ``first`` was dropped, SequenceLost (with ``lost_first`` and ``lost_last``) if a repair skipped it, JournalCorrupt if the
+    frame that should hold ``first`` is damaged or missing.
     """
     frames: list[Frame] = []
     size, at = 0, first
@@ -66,6 +67,18 @@ def _intact(store: Store, places: Sequence[FramePlace], *, first_needed: bool) -
 
 def _absent(store: Store, tail: FeedTail, sequence_id: int) -> HeadraceError:
     now = store.tail(tail.name) or tail
+    lost = next(
+        (gap for gap in now.lost if gap.first_sequence_id <= sequence_id <= gap.last_sequence_id), None
+    )
+    if lost is not None:
+        return SequenceLost(
+            f"the entries {lost.first_sequence_id} to {lost.last_sequence_id} of {tail.name} were damaged, and a repair "
+            "skipped them",
+            lost_first=lost.first_sequence_id,
+            lost_last=lost.last_sequence_id,
+            oldest=now.oldest,
+            head=now.head,
+        )
     if sequence_id < now.oldest:
         return SequenceNotAvailable(
             f"the entries of {tail.name} from {sequence_id} on are no longer there; the oldest is {now.oldest}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -13,11 +14,13 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import FeedNotFound, JournalCorrupt
 from headrace.log import history
 from headrace.log.contract import Store
-from headrace.log.files.store import SEGMENT_BYTES, FileStore
+from headrace.log.files.store import SEGMENT_BYTES
 from headrace.log.metadata.contract import Metadata
-from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata, check_format
-from headrace.log.requests import Append, Appended, Register, Release
+from headrace.log.opening import StoreAddress, open_address, open_files
+from headrace.log.requests import Append, Appended, Configure, Register, Release
+from headrace.log.retention.plan import RetentionSettings
 from headrace.log.tail import FeedTail
+from headrace.log.troubles import Troubles
 from headrace.log.writer import Writer
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk
@@ -25,22 +28,33 @@ from headrace.wire.frame import Frame
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The log's own settings. ``region`` is the server region name that key prefixes begin with."""
+    """The log's own settings. ``region`` is the server region name that key prefixes begin with.
+
+    ``disk_reserve_bytes``: with less free space appends are refused; None for the larger of 1 GB and 5 % of the volume.
+    """
 
     region: str = "local"
     segment_bytes: int = SEGMENT_BYTES
     clock_lead_ms_max: int = 3_600_000
+    disk_reserve_bytes: int | None = None
+    retention: RetentionSettings = RetentionSettings()
 
 
 class Log:
     """A data folder's log, used from one event loop. Make it with :meth:`open`, then :meth:`start`."""
 
-    def __init__(self, store: FileStore, metadata: Metadata, settings: LogSettings, clock: Clock) -> None:
+    def __init__(self, store: Store, metadata: Metadata, settings: LogSettings, clock: Clock) -> None:
         """Join the parts; :meth:`open` is the usual way."""
         self.metadata = metadata
+        self.troubles = Troubles(metadata, clock)
+        self.retention = settings.retention
         self._store = store
         self._writer = Writer(
-            store, clock, region=settings.region, clock_lead_ms_max=settings.clock_lead_ms_max
+            store,
+            clock,
+            region=settings.region,
+            clock_lead_ms_max=settings.clock_lead_ms_max,
+            on_trouble=self.troubles.tell,
         )
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._seen: dict[str, int] = {}
@@ -53,28 +67,36 @@ class Log:
         cls,
         data_dir: Path,
         *,
+        store: StoreAddress | None = None,
         settings: LogSettings | None = None,
         clock: Clock | None = None,
         disk: Disk | None = None,
     ) -> Self:
-        """Open and recover the log in ``data_dir``, made if it isn't there.
+        """Open and recover the log in ``data_dir``, made if it isn't there; or the one in the database ``store``.
 
         Raises DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt, StoreUnavailable, and InvalidRequest for a
-        region that is no name. What recovery found odd becomes an alarm.
+        region that is no name; of a database also DsnInvalid, StoreForbidden, StoreUnsafe, SetupMissing. What recovery
+        found odd becomes an alarm.
         """
         settings = settings if settings is not None else LogSettings()
         check_tenant(settings.region, "region")
         clock = clock if clock is not None else SystemClock()
-        check_format(data_dir / METADATA_NAME)
-        store = FileStore(data_dir, disk=disk, segment_bytes=settings.segment_bytes)
-        try:
-            metadata = SqliteMetadata(data_dir / METADATA_NAME)
-        except BaseException:
-            store.close()
-            raise
-        if store.alarms:  # one alarm, because one that stands would be overwritten by the next
-            metadata.raise_alarm(JournalCorrupt.code, "; ".join(store.alarms), clock.wall_ms())
-        return cls(store, metadata, settings, clock)
+        size = settings.segment_bytes
+        if store is not None:
+            opened = open_address(store, segment_bytes=size)
+        else:
+            opened = open_files(
+                data_dir,
+                segment_bytes=size,
+                clock=clock,
+                disk=disk,
+                disk_reserve_bytes=settings.disk_reserve_bytes,
+            )
+        retention = settings.retention
+        if opened.volume_bytes is not None:
+            retention = retention.for_volume(opened.volume_bytes)
+        given = msgspec.structs.replace(settings, retention=retention)
+        return cls(opened.store, opened.metadata, given, clock)
 
     async def start(self) -> None:
         """Begin to take appends; call it from the loop that serves."""
@@ -93,19 +115,36 @@ class Log:
         self.metadata.close()
 
     async def append(self, append: Append) -> Appended:
-        """Append atomically; answers only after durability. Raises the refusals of ``rules.py``, or Unavailable."""
+        """Append atomically; answers only after durability. Raises the refusals of ``rules``, or Unavailable."""
         return await self._writer.submit(append)
+
+    def append_soon(self, append: Append) -> asyncio.Future[Appended]:
+        """Queue an append, in the order of the calls; the future gets what :meth:`append` returns or raises."""
+        return self._writer.submit_soon(append)
 
     async def register(self, register: Register) -> FeedTail:
         """Let a publisher claim a feed, made if it isn't there; the tail answered is durable."""
         return await self._writer.submit(register)
 
+    async def configure(self, configure: Configure) -> FeedTail:
+        """Change a feed's settings; they hold for every append that is judged afterwards. FeedNotFound."""
+        return await self._writer.submit(configure)
+
     async def release(self, agent_id: str) -> list[str]:
         """Lift the quarantine of ``agent_id`` wherever it stands; returns the feeds."""
+        await self.refresh()
         held = [tail.name for tail in self.feeds() if agent_id in tail.quarantines]
         for feed in held:
             await self._writer.submit(Release(feed, agent_id))
         return held
+
+    async def drop_before(self, position: int) -> int:
+        """Drop the journal's segments below ``position``: see :meth:`Store.drop_before`. Returns the oldest position."""
+        return await self._writer.run(partial(self._store.drop_before, position))
+
+    async def roll(self) -> None:
+        """Seal the open segment, so that it can be dropped later: see :meth:`Store.roll`."""
+        await self._writer.run(self._store.roll)
 
     def tail(self, feed: str) -> FeedTail:
         """Return the durable tail of ``feed``; FeedNotFound."""
@@ -113,6 +152,20 @@ class Log:
         if tail is None:
             raise FeedNotFound(f"there is no feed {feed}", change_feed_id=feed)
         return tail
+
+    async def find(self, feed: str) -> FeedTail:
+        """Return the durable tail of ``feed``, made here or at another server of the same store; FeedNotFound."""
+        if self._store.tail(feed) is None:
+            await self.refresh()
+        return self.tail(feed)
+
+    async def refresh(self) -> None:
+        """Bring :meth:`tail` and :meth:`feeds` up to what the other servers of the store have appended; StoreUnavailable.
+
+        To be awaited before anything is refused because of where a feed ends: a client may have been elsewhere before.
+        """
+        if self._store.several_servers:
+            await asyncio.to_thread(self._store.refresh)
 
     def feeds(self) -> list[FeedTail]:
         """Return the durable tails of all feeds, by region id."""
@@ -123,15 +176,19 @@ class Log:
     ) -> list[Frame]:
         """Return the stored frames that overlap ``first`` … ``last``: see :func:`history.frames_of_range`."""
         tail = self.tail(feed)
-        return await asyncio.to_thread(
-            history.frames_of_range,
-            self._store,
-            tail,
-            first,
-            last,
-            entries_max=entries_max,
-            bytes_max=bytes_max,
-        )
+        try:
+            return await asyncio.to_thread(
+                history.frames_of_range,
+                self._store,
+                tail,
+                first,
+                last,
+                entries_max=entries_max,
+                bytes_max=bytes_max,
+            )
+        except JournalCorrupt as damage:
+            await asyncio.to_thread(self.troubles.tell, JournalCorrupt, damage.detail, feed=feed)
+            raise
 
     async def lsn_at(self, feed: str, sequence_id: int) -> Lsn | None:
         """Return the LSN of a retained entry or of the newest dropped one; None below that."""
@@ -193,8 +250,8 @@ class Log:
     @property
     def not_ready(self) -> list[str]:
         """Why appends can't be taken; empty when they can."""
-        reason = self._store.not_writable()
-        return [reason] if reason is not None else []
+        reasons = (self._store.not_writable(), self._store.unreachable())
+        return [reason for reason in reasons if reason is not None]
 
     def _moved(self) -> None:
         loop = self._loop

@@ -25,29 +25,52 @@ class Replay:
         header = frame.header
         self.state.global_ts = max(self.state.global_ts, header.last_global_ts)
         if header.kind == FrameKind.CONTROL:
-            tail = decode_control(frame.body).feed
-            self.state.feeds[tail.name] = tail
-            self._names[tail.region_id] = tail.name
-            self.state.next_region_id = max(self.state.next_region_id, tail.region_id + 1)
+            self.adopt(decode_control(frame.body).feed)
+            return
+        if header.kind == FrameKind.SKIPPED:
+            self._skip(header)
             return
         area = decode_area(frame.area)
         source = base64.b64encode(area.get(Area.SOURCE_POSITION, b"")).decode()
-        self._move(header, area.get(Area.PRODUCER, b"").decode(), source)
+        tail = self._joined(header)
+        self.state.feeds[tail.name] = tail.after(header, area.get(Area.PRODUCER, b"").decode(), source)
 
     def apply_damaged(self, header: FrameHeader) -> None:
-        """Move on over an entries frame whose payload is damaged; its header says enough for an owned feed.
+        """Move on over an entries frame whose payload is damaged: see :meth:`FeedTail.after_damaged`.
 
         JournalCorrupt for a control frame: what it changed is lost, so no append may be judged after it.
         """
+        if header.kind == FrameKind.SKIPPED:
+            self._skip(header)
+            return
         if header.kind == FrameKind.CONTROL:
             raise JournalCorrupt(
                 f"the control frame at position {header.position:#x} (region {header.region_id}) is damaged",
                 position=header.position,
             )
         self.state.global_ts = max(self.state.global_ts, header.last_global_ts)
-        self._move(header, self._tail(header).owner, "")
+        tail = self._joined(header)
+        self.state.feeds[tail.name] = tail.after_damaged(header)
 
-    def _move(self, header: FrameHeader, producer: str, source_position: str) -> None:
+    def knows(self, region_id: int) -> bool:
+        """Tell whether the feed of this region was made by what was replayed."""
+        return region_id in self._names
+
+    def adopt(self, tail: FeedTail) -> None:
+        """Take in a feed whose making can't be read any more."""
+        self.state.feeds[tail.name] = tail
+        self._names[tail.region_id] = tail.name
+        self.state.next_region_id = max(self.state.next_region_id, tail.region_id + 1)
+
+    def _skip(self, header: FrameHeader) -> None:
+        """Move on over what a repair skipped; the control frames that it wrote behind bring the feeds up to date."""
+        self.gaps_allowed = True
+        if header.count and header.region_id in self._names:
+            tail = self._joined(header)
+            self.state.feeds[tail.name] = tail.after_damaged(header)
+
+    def _joined(self, header: FrameHeader) -> FeedTail:
+        """The tail of the frame's feed, which the frame must join on to."""
         tail = self._tail(header)
         joins = header.first_sequence_id == tail.next_sequence_id or not tail.first_sequence_id
         if not joins and not self.gaps_allowed:
@@ -56,7 +79,7 @@ class Replay:
                 f"{tail.name}, where {tail.next_sequence_id} is next",
                 position=header.position,
             )
-        self.state.feeds[tail.name] = tail.after(header, producer, source_position)
+        return tail
 
     def _tail(self, header: FrameHeader) -> FeedTail:
         name = self._names.get(header.region_id)

@@ -36,23 +36,37 @@ class Quarantine(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class FeedSettings(msgspec.Struct, frozen=True, rename="kebab"):
-    """What a feed's entries are taken to mean.
+    """What a feed's entries are taken to mean, and how their named places are judged.
 
     ``key_field``: the member of ``changes`` that is the key of an entry that names none. ``changes``: what an entry
-    without ``op`` carries, the full state or only the properties changed.
+    without ``op`` carries, the full state or only the properties changed. ``expected_offset``: ``required`` refuses an
+    append that does not name the place of each entry, ``ignored`` does not compare the offsets that are given.
     """
 
     key_field: str = "uuid"
     changes: Literal["full", "delta"] = "full"
+    expected_offset: Literal["optional", "required", "ignored"] = "optional"
+
+
+class LostRange(msgspec.Struct, frozen=True, rename="kebab"):
+    """Sequence ids that a repair skipped because their frames were damaged: they stay taken, their entries are gone."""
+
+    first_sequence_id: int
+    last_sequence_id: int
 
 
 class FeedTail(msgspec.Struct, frozen=True, rename="kebab"):
-    """A feed's identity, its owner and its end.
+    """A feed's identity, who may append to it, and its end.
 
     ``next_sequence_id`` is the place of the next entry. ``first_sequence_id`` is where the feed began (0: nothing was ever
     appended). ``dropped_sequence_id`` is the newest one that retention dropped (0: none), ``dropped_lsn`` its LSN.
     ``agents`` maps every agent that ever registered to the epoch of its last registration. ``quarantines``: by agent id;
     a takeover lifts none, so there may be several.
+
+    An owned feed has one ``owner``, whose ``instance`` and ``epoch`` are the feed's. A ``shared`` feed has none (``owner``
+    and ``instance`` are empty, ``epoch`` is 0): each producer has its own epoch in ``agents`` and its own instance in
+    ``instances``. ``damaged_sequence_id`` is the newest entry whose frame's payload is damaged (0: none): what its
+    producer's last frame said can't be told any more. ``lost``: the retained ranges that a repair skipped, oldest first.
     """
 
     name: str
@@ -71,6 +85,10 @@ class FeedTail(msgspec.Struct, frozen=True, rename="kebab"):
     agents: dict[str, int] = {}
     producers: dict[str, ProducerPlace] = {}
     settings: FeedSettings = FeedSettings()
+    shared: bool = False
+    instances: dict[str, str] = {}
+    damaged_sequence_id: int = 0
+    lost: tuple[LostRange, ...] = ()
 
     @property
     def quarantine(self) -> Quarantine | None:
@@ -94,6 +112,30 @@ class FeedTail(msgspec.Struct, frozen=True, rename="kebab"):
         """LSN of the newest entry; ZERO if there never was one."""
         return Lsn.parse(self.newest_lsn)
 
+    def epoch_of(self, agent_id: str) -> int:
+        """Return the epoch that appends of ``agent_id`` must carry; 0 if it never registered."""
+        if self.shared or agent_id != self.owner:
+            return self.agents.get(agent_id, 0)
+        return self.epoch
+
+    def last_frame(self, producer: str) -> ProducerPlace | None:
+        """Return the producer's last frame, None if it never appended.
+
+        Raises JournalCorrupt where a frame that may be this producer's is damaged and it has appended nothing since: it
+        must not go on from an older source position, nor take itself for new.
+        """
+        place = self.producers.get(producer)
+        newest = place.first_sequence_id + place.count - 1 if place is not None else 0
+        if newest <= self.damaged_sequence_id and self.damaged_sequence_id and producer in self.agents:
+            raise JournalCorrupt(
+                f"the last append of {producer} to {self.name} can't be told: the frame that ends at sequence id "
+                f"{self.damaged_sequence_id} is damaged",
+                hint="Find out by the feed's entries how far this producer got; its next append makes the answer certain.",
+                change_feed_id=self.name,
+                sequence_id=self.damaged_sequence_id,
+            )
+        return place
+
     def after(self, header: FrameHeader, producer: str, source_position: str) -> FeedTail:
         """Return the tail once the entries frame ``header`` of ``producer`` stands at this feed's end."""
         place = ProducerPlace(
@@ -105,6 +147,19 @@ class FeedTail(msgspec.Struct, frozen=True, rename="kebab"):
             newest_lsn=str(header.lsn(header.count - 1)),
             first_sequence_id=self.first_sequence_id or header.first_sequence_id,
             producers=self.producers | {producer: place},
+        )
+
+    def after_damaged(self, header: FrameHeader) -> FeedTail:
+        """Return the tail behind an entries frame of which only the header can be read.
+
+        On an owned feed it was the owner's, so that its retry is recognised by the digest all the same. On a shared feed
+        nobody can say whose it was: no last frame moves, and a retry of it meets the damage when it is compared.
+        """
+        moved = self.after(header, self.owner, "")
+        return msgspec.structs.replace(
+            moved,
+            producers=self.producers if self.shared else moved.producers,
+            damaged_sequence_id=header.last_sequence_id,
         )
 
 

@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Sequence
-from typing import Final, NamedTuple, overload
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar, overload
 
-from headrace.errors import HeadraceError, StoreUnavailable, WriterStopped
+from headrace.errors import DiskReserve, HeadraceError, JournalCorrupt, StoreUnavailable, WriterStopped
 from headrace.log import rules
 from headrace.log.contract import Store
 from headrace.log.history import stored_entries
-from headrace.log.requests import Append, Appended, Outcome, Register, Release, Request
+from headrace.log.requests import Append, Appended, Configure, Outcome, Register, Release, Request
 from headrace.log.tail import FeedTail
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
 
 logger = get_logger("log")
+
+T = TypeVar("T")
 
 GROUP_REQUESTS_MAX: Final = 1024
 """Requests judged together; bounds how long the first of them waits for the last to be judged."""
@@ -30,22 +33,54 @@ GROUP_BYTES_MAX: Final = 32 << 20
 """Entry bytes written together; bounds the size of one write and what a crash can tear."""
 
 
+_Settled = tuple["asyncio.Future[Outcome]", Outcome | HeadraceError]
+
+Answer = Callable[[Outcome | HeadraceError], None]
+"""Is given a request's outcome once that is durable, or its refusal; called from the thread that writes."""
+
+
+class _InLoop(NamedTuple):
+    """A future of an event loop that waits for an outcome. A group wakes each loop once, however many wait there."""
+
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Outcome]
+
+
 class _Waiting(NamedTuple):
     request: Request
-    answer: asyncio.Future[Outcome]
-    loop: asyncio.AbstractEventLoop
+    answer: Answer | _InLoop
+
+
+class _Work(NamedTuple):
+    """What is to be done between two groups, on the thread that writes."""
+
+    do: Callable[[], None]
 
 
 class Writer:
     """Give requests to :meth:`submit` from any event loop; each is answered once, in the order of the journal."""
 
-    def __init__(self, store: Store, clock: Clock, *, region: str, clock_lead_ms_max: int) -> None:
-        """Write to ``store``; nothing runs before :meth:`start`."""
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        region: str,
+        clock_lead_ms_max: int,
+        on_trouble: Callable[[type[HeadraceError], str | None], None] | None = None,
+    ) -> None:
+        """Write to ``store``; nothing runs before :meth:`start`.
+
+        ``on_trouble`` is told, from the thread that writes and after the answers, what keeps the store from taking appends
+        (WriterStopped, DiskReserve) and why; None as the reason when the disk has room again.
+        """
+        self._on_trouble = on_trouble
         self._store = store
         self._clock = clock
         self._region = region
         self._clock_lead_ms_max = clock_lead_ms_max
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Waiting | _Work | None] = queue.SimpleQueue()
+        self._work: list[_Work] = []
         self._thread: threading.Thread | None = None
         self._closed = False
         self._guard = threading.Lock()
@@ -69,27 +104,65 @@ class Writer:
     async def submit(self, request: Append) -> Appended: ...
 
     @overload
-    async def submit(self, request: Register | Release) -> FeedTail: ...
+    async def submit(self, request: Register | Release | Configure) -> FeedTail: ...
 
     async def submit(self, request: Request) -> Outcome:
         """Return the outcome once it is durable, or raise the refusal.
 
         A caller that is cancelled gives up the answer only: the request may still be written.
         """
+        outcome: Outcome = await self.submit_soon(request)
+        return outcome
+
+    def submit_soon(self, request: Request) -> asyncio.Future[Any]:
+        """Queue the request, and return the future of the running loop that gets what :meth:`submit` returns or raises."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Outcome] = loop.create_future()
+        future: asyncio.Future[Outcome] = loop.create_future()
         with self._guard:
             if self._closed or self._thread is None:
                 raise WriterStopped("no append is taken: the server is stopping")
-            self._queue.put(_Waiting(request, answer, loop))
-        return await answer
+            self._queue.put(_Waiting(request, _InLoop(loop, future)))
+        return future
+
+    def enqueue(self, request: Request, answer: Answer) -> None:
+        """Let ``request`` wait for :meth:`handle_waiting`: for who has no event loop, such as a simulator."""
+        self._queue.put(_Waiting(request, answer))
+
+    def handle_waiting(self) -> None:
+        """Handle what waits as the thread would, in the caller's; only while there is no thread."""
+        while not self._queue.empty():
+            if (first := self._queue.get()) is not None:
+                self._take(first)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return ``work()``, done by the thread that writes, between two groups: for what only the one writer may do.
+
+        Raises what it raises, and WriterStopped once the writer has ended.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._guard:
+            if self._closed or self._thread is None:
+                raise WriterStopped("the log's writer has ended: the server is stopping")
+            self._queue.put(_Work(partial(_work_for, loop, future, work)))
+        return await future
 
     def _run(self) -> None:
         while (first := self._queue.get()) is not None:
+            if self._take(first):
+                return
+
+    def _take(self, first: _Waiting | _Work) -> bool:
+        """Handle ``first`` and what waits behind it as one group; True if nothing comes after that."""
+        ending = False
+        if isinstance(first, _Work):
+            self._work.append(first)
+        else:
             group, ending = self._gather(first)
             self._handle(group)
-            if ending:
-                return
+        while self._work:
+            self._work.pop(0).do()
+        return ending
 
     def _gather(self, first: _Waiting) -> tuple[list[_Waiting], bool]:
         group, size = [first], _size(first.request)
@@ -100,6 +173,9 @@ class Writer:
                 break
             if waiting is None:
                 return group, True
+            if isinstance(waiting, _Work):
+                self._work.append(waiting)
+                break
             group.append(waiting)
             size += _size(waiting.request)
         return group, False
@@ -108,33 +184,108 @@ class Writer:
         requests = [waiting.request for waiting in group]
         outcomes: Sequence[Outcome | HeadraceError]
         try:
+            outcomes = self._decide(requests)
+        except HeadraceError as error:
+            outcomes = [error] * len(group)
+        except Exception as error:
+            logger.exception("the writer failed on a group; nothing of it was acknowledged")
+            failed = StoreUnavailable(f"the writer failed: {error}", side_effects="possible")
+            outcomes = [failed] * len(group)
+        in_loops: dict[asyncio.AbstractEventLoop, list[_Settled]] = {}
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            _note_in_chain(waiting.request, outcome)
+            if isinstance(waiting.answer, _InLoop):
+                loop, future = waiting.answer
+                in_loops.setdefault(loop, []).append((future, outcome))
+            else:
+                waiting.answer(outcome)
+        for loop, settled in in_loops.items():
+            _answer_in(loop, settled)
+        self._tell(outcomes)
+
+    def _decide(self, requests: Sequence[Request]) -> Sequence[Outcome | HeadraceError]:
+        """Judge the requests and put what they come to. A feed whose state is damaged fails its own requests only."""
+        try:
             begin = self._store.begin({request.feed for request in requests})
+        except JournalCorrupt as damage:
+            hurt = [request.feed == damage.members.get("change-feed-id") for request in requests]
+            if not any(hurt):
+                raise
+            others = iter(
+                self._decide(
+                    [request for request, is_hurt in zip(requests, hurt, strict=True) if not is_hurt]
+                )
+            )
+            return [damage if is_hurt else next(others) for is_hurt in hurt]
+        try:
             terms = rules.Terms(self._clock.wall_ms(), self._region, self._clock_lead_ms_max)
             verdict = rules.judge(requests, begin, terms, lambda tail, first, last: stored_entries(
                 self._store, tail, first, last
             ))  # fmt: skip
             self._store.put(begin, verdict.group)
-            outcomes = verdict.outcomes
-        except HeadraceError as error:
-            outcomes = [error] * len(group)
-        except Exception as error:
-            logger.exception("the writer failed on a group; nothing of it was acknowledged")
-            outcomes = [StoreUnavailable(f"the writer failed: {error}")] * len(group)
-        for waiting, outcome in zip(group, outcomes, strict=True):
-            try:
-                waiting.loop.call_soon_threadsafe(_resolve, waiting.answer, outcome)
-            except RuntimeError:
-                logger.warning("a request was answered after its event loop had ended")
+        except BaseException:
+            self._store.abandon(begin)
+            raise
+        return verdict.outcomes
+
+    def _tell(self, outcomes: Sequence[Outcome | HeadraceError]) -> None:
+        """After the answers: an alarm is for people, and the disk that it is kept on may be the one that failed."""
+        if self._on_trouble is None:
+            return
+        stopped = self._store.not_writable()
+        if stopped is not None:
+            self._on_trouble(WriterStopped, stopped)
+        full = next((outcome for outcome in outcomes if isinstance(outcome, DiskReserve)), None)
+        if full is not None:
+            self._on_trouble(DiskReserve, full.detail)
+        elif any(isinstance(outcome, Appended) and not outcome.duplicate for outcome in outcomes):
+            self._on_trouble(DiskReserve, None)
+
+
+def _note_in_chain(request: Request, outcome: Outcome | HeadraceError) -> None:
+    """Before the answer is given: what follows in this chain must not be judged as if nothing had failed."""
+    if isinstance(outcome, HeadraceError) and isinstance(request, Append) and request.chain is not None:
+        request.chain.failed = True
 
 
 def _size(request: Request) -> int:
     return sum(map(len, request.halves)) if isinstance(request, Append) else 0
 
 
-def _resolve(answer: asyncio.Future[Outcome], outcome: Outcome | HeadraceError) -> None:
-    if answer.done():
-        return
-    if isinstance(outcome, HeadraceError):
-        answer.set_exception(outcome)
-    else:
-        answer.set_result(outcome)
+def _answer_in(loop: asyncio.AbstractEventLoop, settled: Sequence[_Settled]) -> None:
+    try:
+        loop.call_soon_threadsafe(_resolve, settled)
+    except RuntimeError:
+        logger.warning("requests were answered after their event loop had ended", requests=len(settled))
+
+
+def _work_for(loop: asyncio.AbstractEventLoop, future: asyncio.Future[T], work: Callable[[], T]) -> None:
+    done: partial[None]
+    try:
+        done = partial(_settle, future, work())
+    except Exception as error:  # noqa: BLE001  # it is raised where it was asked for
+        done = partial(_settle_failed, future, error)
+    try:
+        loop.call_soon_threadsafe(done)
+    except RuntimeError:
+        logger.warning("work of the writer ended after its event loop had")
+
+
+def _settle(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _settle_failed(future: asyncio.Future[T], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _resolve(settled: Sequence[_Settled]) -> None:
+    for future, outcome in settled:
+        if future.done():
+            continue
+        if isinstance(outcome, HeadraceError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

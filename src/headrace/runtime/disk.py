@@ -42,14 +42,14 @@ class DiskFile:
         """Write all of ``data`` at ``offset`` (a short write goes on); OSError if the disk refuses."""
         view = memoryview(data)
         while view:
-            written = os.pwrite(self._fd, view, offset)
+            written = self._pwrite(view, offset)
             view, offset = view[written:], offset + written
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
         parts: list[bytes] = []
         while size > 0:
-            part = os.pread(self._fd, size, offset)
+            part = self._pread(size, offset)
             if not part:
                 break
             parts.append(part)
@@ -70,6 +70,14 @@ class DiskFile:
             self._flush()
         except OSError as error:
             raise SyncFailed(error.errno, f"{self.path} was not synced: {error.strerror}") from error
+
+    def _pwrite(self, view: memoryview, offset: int) -> int:
+        """Write some of ``view`` at ``offset``; returns how many bytes."""
+        return os.pwrite(self._fd, view, offset)
+
+    def _pread(self, size: int, offset: int) -> bytes:
+        """Read some of the ``size`` bytes at ``offset``; none at the end of the file."""
+        return os.pread(self._fd, size, offset)
 
     def _flush(self) -> None:
         if sys.platform == "darwin":
@@ -122,10 +130,17 @@ class Disk:
 
     def make_folder(self, path: Path) -> None:
         """Make ``path`` and its parents, durably."""
-        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        missing = [folder for folder in (path, *path.parents) if not self.exists(folder)]
         for folder in reversed(missing):
-            folder.mkdir(mode=0o750, exist_ok=True)
+            self._mkdir(folder)
             self.sync_folder(folder.parent)
+
+    def _mkdir(self, path: Path) -> None:
+        path.mkdir(mode=0o750, exist_ok=True)
+
+    def exists(self, path: Path) -> bool:
+        """Tell whether there is a file or a folder at ``path``."""
+        return path.exists()
 
     def sync_folder(self, path: Path) -> None:
         """Make names made, renamed or removed in the folder ``path`` durable, else raise SyncFailed."""
@@ -148,13 +163,19 @@ class Disk:
 
     def rename(self, old: Path, new: Path) -> None:
         """Give ``old`` the name ``new``, replacing what was there, durably."""
-        old.rename(new)
+        self._rename(old, new)
         self.sync_folder(new.parent)
+
+    def _rename(self, old: Path, new: Path) -> None:
+        old.rename(new)
 
     def remove(self, path: Path) -> None:
         """Remove ``path``, durably; it may already be gone."""
-        path.unlink(missing_ok=True)
+        self._unlink(path)
         self.sync_folder(path.parent)
+
+    def _unlink(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
 
     def list(self, folder: Path, suffix: str) -> list[Path]:
         """Return the files of ``folder`` whose names end in ``suffix``, sorted by name."""
@@ -164,3 +185,8 @@ class Disk:
         """Return the bytes that this user may still write on the volume of ``folder``."""
         stats = os.statvfs(folder)
         return stats.f_bavail * stats.f_frsize
+
+    def volume_bytes(self, folder: Path) -> int:
+        """Return the size of the volume of ``folder`` in bytes."""
+        stats = os.statvfs(folder)
+        return stats.f_blocks * stats.f_frsize

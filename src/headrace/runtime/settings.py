@@ -51,3 +51,18 @@ def parse_duration(text: str, name: str) -> float:
     if not match:
         raise ConfigInvalid(f"{name}: {text!r} is not a duration", hint="Write 500ms, 30s, 15m, 48h or 2d.")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+_SIZE = re.compile(r"([0-9]+)([kmgt]?)")
+_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def parse_size(text: str, name: str) -> int:
+    """Return the bytes that ``text`` (``4096``, ``128m``, ``20g``; powers of 1,024) means; ``name`` is the setting's name.
+
+    Raises :class:`ConfigInvalid`.
+    """
+    match = _SIZE.fullmatch(text.strip().lower())
+    if not match:
+        raise ConfigInvalid(f"{name}: {text!r} is not a size", hint="Write 4096, 64k, 128m or 20g.")
+    return int(match[1]) * _BYTES[match[2]]

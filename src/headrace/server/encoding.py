@@ -77,7 +77,7 @@ def append_of(feed: str, settings: FeedSettings, entries: Sequence[EntryIn], ter
         expected_offsets=expected_offsets,
         sequence_ids=sequence_ids,
         transaction_ends=[index for index, entry in enumerate(entries) if entry.tx_last is True],
-        area=_area(terms),
+        area=area_of(terms),
     )
 
 
@@ -161,8 +161,8 @@ def _named(places: Sequence[int]) -> Sequence[int]:
     return places if any(place != NEXT for place in places) else ()
 
 
-def _area(terms: PostTerms) -> dict[Area, bytes]:
-    """A broken trace parent is left out, as the W3C recommendation asks; it never fails a request."""
+def area_of(terms: PostTerms) -> dict[Area, bytes]:
+    """Return what a frame carries along. A broken trace parent is left out, as the W3C recommendation asks."""
     traceparent = terms.traceparent if _TRACEPARENT.fullmatch(terms.traceparent) else ""
     found = {Area.SOURCE_POSITION: terms.source_position, Area.TRACEPARENT: traceparent.encode()}
     if terms.marked_at_ms is not None:

@@ -40,13 +40,28 @@ class Piece:
     last: int
 
 
-async def check_place(log: Log, tail: FeedTail, sequence_id: int, known: Known) -> None:
-    """Check that "everything up to ``sequence_id`` is done" can be said of this feed.
+async def check_place(log: Log, tail: FeedTail, sequence_id: int, known: Known) -> FeedTail:
+    """Check that "everything up to ``sequence_id`` is done" can be said of this feed; returns the tail that it was said of.
+
+    What another server of the same store has appended meanwhile counts: it is asked for before anything is refused.
 
     Raises FeedRecreated (another incarnation, or another LSN at that place: an old copy of a data folder was put back)
     and BeyondHead (the reader has seen more than the feed holds). A place below the retained range passes: reading it is
     what fails.
     """
+    try:
+        await _check_against(log, tail, sequence_id, known)
+    except (FeedRecreated, BeyondHead):
+        await log.refresh()
+        fresh = log.tail(tail.name)
+        if fresh is tail:
+            raise
+        await _check_against(log, fresh, sequence_id, known)
+        return fresh
+    return tail
+
+
+async def _check_against(log: Log, tail: FeedTail, sequence_id: int, known: Known) -> None:
     if known.incarnation is not None and known.incarnation != tail.incarnation:
         raise FeedRecreated(
             f"the feed {tail.name} has the incarnation {tail.incarnation}, not {known.incarnation[:80]!r}",

@@ -14,17 +14,21 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import uvicorn
 
 from headrace.errors import PlatformUnsupported, PortInUse, Usage
 from headrace.log.log import Log, LogSettings
+from headrace.log.opening import StoreAddress
 from headrace.runtime.logs import get_logger
 from headrace.server.http.app import HttpFace
 from headrace.server.http.connection import Connection
 from headrace.server.service import Service
+
+if TYPE_CHECKING:
+    from headrace.server.grpc.face import GrpcFace
 
 logger = get_logger("server")
 
@@ -36,10 +40,15 @@ STOP_S_MAX: Final = 10
 
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server is started with. ``http`` is ``HOST:PORT``; port 0 takes a free one."""
+    """What a server is started with. ``store`` names a database that holds the log, instead of ``data_dir``.
+
+    ``http`` is ``HOST:PORT``; port 0 takes a free one. ``grpc`` is the same, or None to leave gRPC out.
+    """
 
     data_dir: Path = Path("headrace-data")
+    store: StoreAddress | None = None
     http: str = "127.0.0.1:8470"
+    grpc: str | None = None
     insecure: bool = False
     log: LogSettings = LogSettings()
 
@@ -56,35 +65,64 @@ class Address(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """What a ready server says of itself: ``http`` is the address that it took."""
+    """What a ready server says of itself: ``http`` and ``grpc`` are the addresses that it took, ``store`` where its data is
+    if that is no folder.
+    """
 
     http: Address
     data_dir: Path
+    store: StoreAddress | None = None
+    grpc: Address | None = None
 
 
 async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[Serving], None]) -> None:
     """Serve until ``stop`` is set; ``ready`` is called once, when requests are answered.
 
     At the end the long polls that wait are answered, what is being appended is answered, and the log is closed. Raises
-    PlatformUnsupported, Usage, PortInUse, DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt; nothing has been
-    written then.
+    PlatformUnsupported, Usage, PortInUse, and what :meth:`Log.open` raises; nothing has been written then.
     """
     check_platform()
     address = parse_address(settings.http)
     check_exposure(address, insecure=settings.insecure)
-    with contextlib.closing(bind(address)) as listener:
-        log = Log.open(settings.data_dir, settings=settings.log)
+    async with contextlib.AsyncExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(bind(address)))
+        face = _bind_grpc(settings)
+        if face is not None:
+            stack.push_async_callback(face.stop)
+        log = Log.open(settings.data_dir, store=settings.store, settings=settings.log)
+        stack.push_async_callback(log.close)
         service = Service(log)
-        try:
-            await log.start()
-            await service.start()
-            taken = Address(address.host, listener.getsockname()[1])
-            await _serve_http(service, listener, stop, lambda: ready(Serving(taken, settings.data_dir)))
-        finally:
-            try:
-                await service.close()
-            finally:
-                await log.close()
+        stack.push_async_callback(service.close)
+        await log.start()
+        await service.start()
+        at = Address(address.host, listener.getsockname()[1])
+        serving = Serving(at, settings.data_dir, settings.store)
+        if face is not None:
+            await face.start(service, log)
+            stack.push_async_callback(face.stop)  # before the log is closed
+            serving = serving._replace(grpc=Address(face.host, face.port))
+        await _serve_http(
+            service,
+            listener,
+            stop,
+            started=lambda: ready(serving),
+            stopping=face.begin_stop if face is not None else None,
+        )
+
+
+def _bind_grpc(settings: ServeSettings) -> GrpcFace | None:
+    """Take the gRPC address, if there is to be one, without answering yet; the same refusals as for HTTP's."""
+    if settings.grpc is None:
+        return None
+    from headrace.server.grpc.face import GrpcFace  # noqa: PLC0415  # a fifth of a second that only gRPC needs
+
+    address = parse_address(settings.grpc)
+    check_exposure(address, insecure=settings.insecure)
+    try:
+        bind(address).close()  # gRPC itself could not say why an address can't be had
+    except (PortInUse, Usage) as error:
+        raise type(error)(error.detail, hint="Choose another --grpc.") from None
+    return GrpcFace.bind(address.host, str(address))
 
 
 def check_platform() -> None:
@@ -150,8 +188,18 @@ def _addresses(host: str) -> list[str]:
 
 
 async def _serve_http(
-    service: Service, listener: socket.socket, stop: asyncio.Event, started: Callable[[], None]
+    service: Service,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    *,
+    started: Callable[[], None],
+    stopping: Callable[[], None] | None,
 ) -> None:
+    def begin_stop() -> None:
+        service.stop_waiting()
+        if stopping is not None:
+            stopping()
+
     config = uvicorn.Config(
         HttpFace(service),
         http=Connection,
@@ -167,7 +215,7 @@ async def _serve_http(
         timeout_graceful_shutdown=STOP_S_MAX,
     )
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
-    server = _Server(config, started=started, stopping=service.stop_waiting)
+    server = _Server(config, started=started, stopping=begin_stop)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopped = asyncio.create_task(stop.wait())
     try:

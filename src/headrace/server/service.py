@@ -6,27 +6,43 @@ Everything is called from the one asyncio loop that also uses the log.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Final, ParamSpec
 
-from msgspec import UNSET
-
 from headrace import __version__
-from headrace.entries.feed import check_agent_id, check_feed_id, check_tenant
+from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.entries.lsn import Lsn
-from headrace.errors import DuplicateEntry, InvalidRequest, NotRegistered, StoreUnavailable
-from headrace.log import requests
+from headrace.errors import (
+    DuplicateEntry,
+    HeadraceError,
+    InvalidRequest,
+    NotRegistered,
+    StoreUnavailable,
+    complete_refusal,
+)
 from headrace.log.log import Log
-from headrace.log.metadata.contract import ListenerRow
-from headrace.log.tail import FeedTail, ProducerPlace
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.logs import get_logger
 from headrace.server.encoding import PostTerms, append_of
+from headrace.server.metrics.exposition import exposition
+from headrace.server.publishing import (
+    appended,
+    configuration_of,
+    registered,
+    registration_of,
+    settings_view,
+    tail_view,
+)
 from headrace.server.reading import Known, Piece, check_place, read_piece
+from headrace.server.retention.explaining import explain
+from headrace.server.retention.lags import FeedLags
+from headrace.server.retention.loop import Retention
 from headrace.server.workload import run_sized
 from headrace.wire import documents as doc
+from headrace.wire.retention_documents import RetentionView
 
 logger = get_logger("server")
 
@@ -50,16 +66,19 @@ class Service:
         self._registered: set[tuple[str, str]] = set()
         self._seen: set[tuple[str, str]] = set()
         self._seen_noted = self._clock.monotonic()
+        self.retention = Retention(log, self._clock, self._note_seen)
 
     async def start(self) -> None:
         """Raise the alarm of every quarantine that stands: a crash may have come between the two."""
         for tail in self.log.feeds():
             for mark in tail.quarantines.values():
                 await self._alarm_of_quarantine(tail.name, mark.agent_id, mark.sequence_id)
+        await self.retention.start()
 
     async def close(self) -> None:
-        """Write down what was gathered; call it before the log is closed."""
+        """End retention and write down what was gathered; call it before the log is closed."""
         self.stop_waiting()
+        await self.retention.close()
         await self._note_seen()
 
     def stop_waiting(self) -> None:
@@ -77,71 +96,50 @@ class Service:
 
         Raises InvalidRequest, FeedOwned, Unavailable.
         """
-        for member, given in (("shared", ask.shared), ("snapshot-url", ask.snapshot_url is not UNSET)):
-            if given:
-                raise InvalidRequest(
-                    f"{member}: this version of the server does not offer it",
-                    hint=f"Leave {member} out.",
-                    member=member,
-                )
-        agent_id = check_agent_id(ask.agent_id)
-        tail = await self.log.register(
-            requests.Register(
-                feed=check_feed_id(ask.change_feed_id),
-                agent_id=agent_id,
-                instance=check_agent_id(ask.instance, "instance") if ask.instance is not UNSET else agent_id,
-                tenant=check_tenant(ask.tenant_id) if ask.tenant_id is not UNSET else "",
-                new_incarnation=str(self._new_incarnation()),
-                takeover=ask.takeover,
-            )
-        )
-        return doc.PublisherRegistered(
-            change_feed_id=tail.name,
-            next_sequence_id=tail.next_sequence_id,
-            epoch=tail.epoch,
-            incarnation=tail.incarnation,
-            region_id=tail.region_id,
-        )
+        request = registration_of(ask, str(self._new_incarnation()))
+        return registered(await self.log.register(request), request.agent_id)
+
+    async def configure(self, feed: str, ask: doc.ChangeSettings) -> doc.FeedSettings:
+        """Change a feed's settings; durable when answered. What is judged from then on is judged by them.
+
+        ``key-field`` and ``changes`` are read when a post is encoded, so another server of the store has to hear of them.
+        Raises FeedNotFound, Unavailable.
+        """
+        return settings_view(await self.log.configure(configuration_of(feed, ask)))
+
+    async def settings(self, feed: str) -> doc.FeedSettings:
+        """Return a feed's settings; FeedNotFound."""
+        await self.log.refresh()
+        return settings_view(self.log.tail(feed))
 
     async def append(self, feed: str, entries: Sequence[doc.EntryIn], terms: PostTerms) -> doc.Appended:
         """Append a post's entries atomically; answered only after they are durable (RFD 5 s5b, KAFKA-2260).
 
         A ``sequence-id`` that the feed already has quarantines the publisher and raises an alarm (RFD 5, failure scenarios).
         """
-        tail = self.log.tail(feed)
+        tail = await self.log.find(feed)
         posted = dataclasses.replace(terms, posted_at_ms=self._clock.wall_ms())
         append = await run_sized(len(entries), append_of, feed, tail.settings, entries, posted)
         try:
-            appended = await self.log.append(append)
+            return appended(await self.log.append(append))
         except DuplicateEntry as refusal:
             await self._alarm_of_quarantine(feed, append.producer, refusal.members.get("received"))
             raise
-        return doc.Appended(
-            first_sequence_id=appended.first_sequence_id,
-            last_sequence_id=appended.last_sequence_id,
-            first_lsn=str(appended.first_lsn),
-            last_lsn=str(appended.last_lsn),
-            incarnation=appended.incarnation,
-            duplicate=appended.duplicate,
-        )
+        except HeadraceError as refusal:
+            complete_refusal(refusal)
+            raise
 
-    def tail(self, feed: str, producer: str | None) -> doc.Tail:
-        """Return where a feed ends, and the last append of ``producer``: what it resumes from after any unclear outcome."""
-        tail = self.log.tail(feed)
-        place = tail.producers.get(producer) if producer is not None else None
-        return doc.Tail(
-            change_feed_id=tail.name,
-            next_sequence_id=tail.next_sequence_id,
-            newest_lsn=tail.newest_lsn,
-            incarnation=tail.incarnation,
-            region_id=tail.region_id,
-            owner=tail.owner,
-            epoch=tail.epoch,
-            last_frame=_last_frame(place) if place is not None else None,
-        )
+    async def tail(self, feed: str, producer: str | None) -> doc.Tail:
+        """Return where a feed ends, and the last append of ``producer``: what it resumes from after any unclear outcome.
+
+        So it is where the feed ends now, whichever server of the store the last append went through.
+        """
+        await self.log.refresh()
+        return tail_view(self.log.tail(feed), producer)
 
     async def release(self, agent_id: str) -> doc.Released:
         """Lift a publisher's quarantine in every feed and clear its alarm; NotRegistered if no feed knows the agent."""
+        await self.log.refresh()
         if not any(agent_id in tail.agents for tail in self.log.feeds()):
             raise NotRegistered(f"the publisher {agent_id} has not registered with any feed")
         feeds = await self.log.release(agent_id)
@@ -164,8 +162,10 @@ class Service:
             raise InvalidRequest(
                 f"end-sequence-id: {last} lies before beg-sequence-id {first}", member="end-sequence-id"
             )
-        tail = self.log.tail(feed)
-        await check_place(self.log, tail, first - 1, known)
+        tail = await check_place(self.log, await self.log.find(feed), first - 1, known)
+        if first > tail.head:  # nothing to answer, unless another server of the store has appended it
+            await self.log.refresh()
+            tail = self.log.tail(feed)
         return await read_piece(
             self.log, tail, first, tail.head if last is None else min(last, tail.head), limit
         )
@@ -173,9 +173,11 @@ class Service:
     async def register_listener(self, ask: doc.RegisterListener) -> doc.ListenerRegistered:
         """Register a listener with a feed; idempotent. Answers the feed's bounds and the position it last reported."""
         listener_id = check_agent_id(ask.listener_id, "listener-id")
-        tail = self.log.tail(check_feed_id(ask.change_feed_id))
+        tail = await self.log.find(check_feed_id(ask.change_feed_id))
         metadata, now_ms = self.log.metadata, self._clock.wall_ms()
-        await asyncio.to_thread(metadata.register_listener, listener_id, tail.name, ask.hold, now_ms)
+        async with self.retention.holding if ask.hold else contextlib.nullcontext():
+            await asyncio.to_thread(metadata.register_listener, listener_id, tail.name, ask.hold, now_ms)
+            tail = self.log.tail(tail.name)  # what is answered as the oldest entry is held from here on
         self._registered.add((listener_id, tail.name))
         row = await asyncio.to_thread(metadata.listener, listener_id, tail.name)
         return doc.ListenerRegistered(
@@ -193,12 +195,12 @@ class Service:
 
         Raises as :meth:`read_range` does, and NotRegistered.
         """
-        tail = self.log.tail(feed)
+        tail = await self.log.find(feed)
         await self._check_listener(listener_id, feed)
         self._seen.add((listener_id, feed))
         if self._clock.monotonic() - self._seen_noted >= SEEN_EVERY_S:
             await self._note_seen()
-        await check_place(self.log, tail, after, known)
+        tail = await check_place(self.log, tail, after, known)
         if tail.head <= after and timeout_ms and not self._stopping:
             await self._wait_past(feed, after, timeout_ms / 1000)
         tail = self.log.tail(feed)
@@ -209,7 +211,7 @@ class Service:
 
         Raises FeedNotFound, NotRegistered, FeedRecreated, BeyondHead.
         """
-        tail = self.log.tail(feed)
+        tail = await self.log.find(feed)
         await self._check_listener(listener_id, feed)
         lsn = Lsn.parse(place.lsn) if place.lsn is not None else None
         await check_place(self.log, tail, place.sequence_id, Known(place.incarnation, lsn))
@@ -233,16 +235,25 @@ class Service:
     # -- operators ----------------------------------------------------------------------------------------------------
 
     async def feeds(self) -> doc.FeedList:
-        """Return every feed with its bounds, owner and listeners, by region id."""
-        return doc.FeedList(feeds=[await self._view(tail) for tail in self.log.feeds()])
+        """Return every feed with its bounds, owner, listeners and subscribers, by region id."""
+        return doc.FeedList(feeds=[_view(lags) for lags in await self.retention.lags(self.log.feeds())])
 
     async def feed(self, feed: str) -> doc.FeedView:
-        """Return one feed with its bounds, owner and listeners; FeedNotFound."""
-        return await self._view(self.log.tail(feed))
+        """Return one feed with its bounds, owner, listeners and subscribers; FeedNotFound."""
+        (lags,) = await self.retention.lags([await self.log.find(feed)])
+        return _view(lags)
+
+    async def explain_retention(self) -> RetentionView:
+        """Return what retention keeps and would drop now, and why; changes nothing."""
+        return await explain(self.log, self.retention)
+
+    async def metrics(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        return await exposition(self.log, self.retention)
 
     async def alarms(self) -> doc.AlarmList:
         """Return the alarms that stand, newest first, then the newest cleared ones."""
-        rows = await asyncio.to_thread(self.log.metadata.alarms)
+        rows = self.log.troubles.among(await asyncio.to_thread(self.log.metadata.alarms))
         return doc.AlarmList(
             alarms=[
                 doc.AlarmView(
@@ -303,27 +314,25 @@ class Service:
             self.log.metadata.raise_alarm, DuplicateEntry.code, detail, now_ms, feed=feed, agent_id=agent_id
         )
 
-    async def _view(self, tail: FeedTail) -> doc.FeedView:
-        rows = await asyncio.to_thread(self.log.metadata.listeners, tail.name)
-        return doc.FeedView(
-            change_feed_id=tail.name,
-            region_id=tail.region_id,
-            tenant_id=tail.tenant,
-            incarnation=tail.incarnation,
-            owner=tail.owner,
-            epoch=tail.epoch,
-            oldest_sequence_id=tail.oldest,
-            head_sequence_id=tail.head,
-            next_sequence_id=tail.next_sequence_id,
-            newest_lsn=tail.newest_lsn,
-            quarantined=bool(tail.quarantines),
-            listeners=[_listener_view(row, tail) for row in rows],
-        )
 
-
-def _last_frame(place: ProducerPlace) -> doc.LastFrame:
-    return doc.LastFrame(
-        first_sequence_id=place.first_sequence_id, count=place.count, source_position=place.source_position
+def _view(lags: FeedLags) -> doc.FeedView:
+    tail = lags.tail
+    return doc.FeedView(
+        change_feed_id=tail.name,
+        region_id=tail.region_id,
+        tenant_id=tail.tenant,
+        incarnation=tail.incarnation,
+        owner=tail.owner,
+        epoch=tail.epoch,
+        oldest_sequence_id=tail.oldest,
+        head_sequence_id=tail.head,
+        next_sequence_id=tail.next_sequence_id,
+        newest_lsn=tail.newest_lsn,
+        quarantined=bool(tail.quarantines),
+        shared=tail.shared,
+        settings=settings_view(tail),
+        listeners=[one.view() for one in lags.listeners],
+        subscribers=[one.view() for one in lags.subscribers],
     )
 
 
@@ -333,21 +342,3 @@ async def _try_to_keep(write: Callable[P, object], *given: P.args, **named: P.kw
         await asyncio.to_thread(write, *given, **named)
     except StoreUnavailable as error:
         logger.error("the metadata database can't be written", detail=error.detail)
-
-
-def _listener_view(row: ListenerRow, tail: FeedTail) -> doc.ListenerView:
-    here = row.sequence_id is not None and row.incarnation == tail.incarnation
-    lag_entries = tail.head - row.sequence_id if here and row.sequence_id is not None else None
-    lag_seconds: float | None = None
-    if lag_entries == 0:
-        lag_seconds = 0.0
-    elif lag_entries is not None and row.lsn is not None:
-        lag_ms = tail.newest.committed_at_ms - Lsn.parse(row.lsn).committed_at_ms
-        lag_seconds = lag_ms / 1000
-    return doc.ListenerView(
-        listener_id=row.listener_id,
-        sequence_id=row.sequence_id,
-        lag_entries=lag_entries,
-        seen_at=doc.rfc3339(row.seen_at_ms),
-        lag_seconds=lag_seconds,
-    )

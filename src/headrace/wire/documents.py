@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -19,6 +19,8 @@ U64 = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 SequenceId = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 ExpectedOffset = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
 OpName = Literal["put", "patch", "delete"]
+ChangesTerms = Literal["full", "delta"]
+OffsetTerms = Literal["optional", "required", "ignored"]
 Name = Annotated[str, Meta(min_length=1)]
 JsonObject = Annotated[
     Raw, Meta(description="Passed through byte for byte.", extra_json_schema={"type": "object"})
@@ -92,6 +94,12 @@ class EntryOut(Answer):
     copy: bool | UnsetType = UNSET
     control: str | UnsetType = UNSET
 
+    def values(self) -> Any:
+        """Return ``changes`` as Python values; ValueError if they are no JSON (then ``changes_base64`` holds them)."""
+        if self.changes is UNSET:
+            raise ValueError(f"the changes of entry {self.sequence_id} are no JSON")
+        return msgspec.json.decode(self.changes)
+
 
 class ChangesList(Answer):
     """A range or a long poll's answer. ``head_sequence_id`` is the newest entry's, 0 on an empty feed that begins at 1."""
@@ -103,7 +111,11 @@ class ChangesList(Answer):
 
 
 class RegisterPublisher(Document, omit_defaults=True):
-    """``POST /publishers/register``."""
+    """``POST /publishers/register``.
+
+    ``shared``: the feed has no owner, and any producer that says so registers beside the others. A feed is owned or shared
+    for life.
+    """
 
     agent_id: str
     change_feed_id: str
@@ -115,13 +127,17 @@ class RegisterPublisher(Document, omit_defaults=True):
 
 
 class PublisherRegistered(Answer):
-    """What a publisher needs to go on: where the feed is, and the epoch that its appends carry."""
+    """What a publisher needs to go on: where the feed is, and the epoch that its appends carry.
+
+    The epoch is the feed's, or on a shared feed this producer's own.
+    """
 
     change_feed_id: str
     next_sequence_id: int
     epoch: int
     incarnation: str
     region_id: int
+    shared: bool = False
 
 
 class Appended(Answer):
@@ -144,7 +160,10 @@ class LastFrame(Answer):
 
 
 class Tail(Answer):
-    """Where a feed ends, and the last append of the producer asked for."""
+    """Where a feed ends, and the last append of the producer asked for, with the epoch of its last registration.
+
+    A shared feed has no owner, and its ``epoch`` is 0. ``expected_offset`` is the feed's setting.
+    """
 
     change_feed_id: str
     next_sequence_id: int
@@ -154,6 +173,30 @@ class Tail(Answer):
     owner: str
     epoch: int
     last_frame: LastFrame | None = None
+    shared: bool = False
+    producer_epoch: int | None = None
+    expected_offset: OffsetTerms = "optional"
+
+
+class ChangeSettings(Document, omit_defaults=True):
+    """``PUT /feeds/{id}/settings``: what is left out stays as it is.
+
+    ``key_field``: the member of ``changes`` that is the key of an entry that names none. ``changes``: what an entry without
+    ``op`` carries. ``expected_offset``: whether each entry must name its place, may, or names it in vain.
+    """
+
+    key_field: Name | UnsetType = UNSET
+    changes: ChangesTerms | UnsetType = UNSET
+    expected_offset: OffsetTerms | UnsetType = UNSET
+
+
+class FeedSettings(Answer):
+    """A feed's settings as they are now."""
+
+    change_feed_id: str
+    key_field: str
+    changes: ChangesTerms
+    expected_offset: OffsetTerms
 
 
 class RegisterListener(Document, omit_defaults=True):
@@ -192,10 +235,22 @@ class Position(Answer):
     lsn: str | None = None
 
 
-class ListenerView(Answer):
-    """A listener as ``GET /feeds`` shows it.
+class TimeToLoss(Answer):
+    """How long a consumer has before retention takes what it needs next, at the rates of the last minutes.
 
-    ``lag_seconds``: from the commit of the entry at its position to that of the newest entry; None where that is not known.
+    ``seconds`` is None where nothing threatens it or nothing is known; ``text`` says it in words.
+    """
+
+    state: str
+    seconds: float | None
+    text: str
+
+
+class ListenerView(Answer):
+    """A listener as ``GET /feeds`` shows it; None where something is not known.
+
+    ``lag_seconds``: from the commit of the entry at its position to that of the newest entry. ``lag_bytes``: stored bytes of
+    this feed after its position. ``hold``: retention waits for it.
     """
 
     listener_id: str
@@ -203,6 +258,25 @@ class ListenerView(Answer):
     lag_entries: int | None
     seen_at: str
     lag_seconds: float | None = None
+    lag_bytes: int | None = None
+    hold: bool = False
+    time_to_loss: TimeToLoss | None = None
+
+
+class SubscriberView(Answer):
+    """A subscriber of the stream over all feeds, as one feed shows it: the lags are those of this feed's entries.
+
+    ``lsn``: its place. ``lag_seconds``: from its place to the feed's newest entry.
+    """
+
+    subject: str
+    subscriber_id: str
+    lsn: str
+    lag_entries: int
+    lag_bytes: int
+    lag_seconds: float
+    seen_at: str
+    time_to_loss: TimeToLoss
 
 
 class FeedView(Answer):
@@ -220,6 +294,9 @@ class FeedView(Answer):
     newest_lsn: str
     quarantined: bool
     listeners: list[ListenerView]
+    subscribers: list[SubscriberView] = []
+    shared: bool = False
+    settings: FeedSettings | None = None
 
 
 class FeedList(Answer):
@@ -264,7 +341,8 @@ class Health(Answer):
 class Problem(Answer):
     """A refusal or failure (RFC 9457). ``code`` never changes; further members tell what the code is about.
 
-    ``retryable``: the same request can succeed later without a change.
+    ``retryable``: the same request can succeed later without a change. A refused append also has ``side_effects`` (can its
+    entries be in the feed, or still appear?), ``index`` of the first entry at fault, ``expected`` and ``actual_next``.
     """
 
     type: str
@@ -274,6 +352,10 @@ class Problem(Answer):
     code: str
     hint: str
     retryable: bool
+    side_effects: Literal["none", "possible"] | UnsetType = UNSET
+    index: int | UnsetType = UNSET
+    expected: int | UnsetType = UNSET
+    actual_next: int | UnsetType = UNSET
 
 
 def rfc3339(ms: int) -> str:

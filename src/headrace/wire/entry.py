@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -107,7 +108,7 @@ def stamp(
     Returns (body, lengths): the concatenated ``entries`` fields, and their sizes as u32 little-endian. The entries share
     ``global_ts``; it grows by one where ``raft_index`` wraps (see :func:`headrace.entries.lsn.lsn_of`).
     """
-    names = _sized(b"\x1a", tenant.encode()) + _sized(b"\x22", key_prefix.encode())
+    names = _names(tenant, key_prefix)
     parts: list[bytes] = []
     lengths = array("I")
     last = len(halves) - 1
@@ -127,6 +128,11 @@ def stamp(
         parts += (b"\x0a", size, head, b"%010d" % (low & 0xFFFFFFFF), tail, own, half)
         lengths.append(1 + len(size) + len(head) + 10 + len(tail) + len(own) + len(half))
     return b"".join(parts), lengths_bytes(lengths)
+
+
+@lru_cache(maxsize=4096)
+def _names(tenant: str, key_prefix: str) -> bytes:
+    return _sized(b"\x1a", tenant.encode()) + _sized(b"\x22", key_prefix.encode())
 
 
 def _value_of(half: bytes) -> bytes:
@@ -182,7 +188,7 @@ def decode_entry(stored: memoryview, sequence_id: int) -> Entry:
     """Return the stored entry (an ``entries`` field) that has this sequence id as a value."""
     message = message_of(stored)
     try:
-        op = Op.PATCH if message.patch else Op[WireOp(message.op_type).name]
+        change = change_of(message)
     except ValueError:
         raise JournalCorrupt(f"a stored entry has the unknown op_type {message.op_type}") from None
     return Entry(
@@ -191,18 +197,23 @@ def decode_entry(stored: memoryview, sequence_id: int) -> Entry:
         tenant_id=message.tenant_id,
         key_prefix=message.key_prefix,
         append_end=message.append_end,
-        change=Change(
-            value=message.value,
-            key=message.key,
-            op=op,
-            source_tx=message.source_tx,
-            tx_index=message.tx_index,
-            tx_last=message.tx_last,
-            source_time_ms=message.source_time_ms,
-            copy=message.copy,
-            control=message.control,
-            changed=tuple(message.changed),
-            before=message.before if message.HasField("before") else None,
-            table=tuple(message.table),
-        ),
+        change=change,
+    )
+
+
+def change_of(message: wal_pb2.WalEntry) -> Change:
+    """Return the producer's part of a message; ValueError for an op_type that nobody knows."""
+    return Change(
+        value=message.value,
+        key=message.key,
+        op=Op.PATCH if message.patch else Op[WireOp(message.op_type).name],
+        source_tx=message.source_tx,
+        tx_index=message.tx_index,
+        tx_last=message.tx_last,
+        source_time_ms=message.source_time_ms,
+        copy=message.copy,
+        control=message.control,
+        changed=tuple(message.changed),
+        before=message.before if message.HasField("before") else None,
+        table=tuple(message.table),
     )

@@ -39,6 +39,8 @@ class FrameKind(IntEnum):
 
     ENTRIES = 0
     CONTROL = 1
+    SKIPPED = 2
+    """Put by a repair over a damaged frame: its header tells what stood there if that is known, its payload is zeros."""
 
 
 class Area(IntEnum):
@@ -71,7 +73,7 @@ class FrameHeader(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the whole frame, both headers included."""
-        return 2 * HEADER_SIZE + self.payload_size
+        return 2 * HEADER_SIZE + self.area_size + self.body_size + 4 * self.count
 
     @property
     def payload_size(self) -> int:
@@ -81,7 +83,7 @@ class FrameHeader(NamedTuple):
     @property
     def end(self) -> int:
         """Position of the first byte after the frame."""
-        return self.position + self.size
+        return self.position + 2 * HEADER_SIZE + self.area_size + self.body_size + 4 * self.count
 
     @property
     def last_sequence_id(self) -> int:
@@ -112,15 +114,16 @@ def parse_header(data: bytes | memoryview, at: int = 0) -> FrameHeader | None:
 
     FormatTooNew if it is intact and of a newer format than this program reads.
     """
-    raw = bytes(data[at : at + HEADER_SIZE])
+    raw = data[at : at + HEADER_SIZE]
     if len(raw) < HEADER_SIZE or raw[:4] != MAGIC:
         return None
     fields = _HEADER.unpack(raw)
-    if google_crc32c.value(raw[:-4]) != fields[-1]:
+    if google_crc32c.value(bytes(raw[:-4])) != fields[-1]:
         return None
     if fields[2] > FRAME.written_as:
         check_readable(f"the journal's frame at position {fields[5]:#x}", fields[2], FRAME)
-    header = FrameHeader(fields[3], *fields[5:-1])
+    # Opening a journal and reading it do this for each frame: made in one step, without the constructor's own Python.
+    header = tuple.__new__(FrameHeader, (fields[3], *fields[5:-1]))
     return header if header.size <= FRAME_BYTES_MAX else None
 
 
@@ -152,17 +155,29 @@ def encode_frame(header: FrameHeader, area: bytes, body: bytes, lengths: bytes) 
 
 
 class Frame:
-    """A whole frame over a buffer, its checksums verified; slices only, nothing is copied."""
+    """A whole frame, its checksums verified. The payload is copied at most once; everything else is a slice of it."""
 
     __slots__ = ("_lengths", "_payload", "header")
 
-    def __init__(self, data: bytes | memoryview, at: int = 0, *, where: str = "") -> None:
-        """Verify and wrap the frame at ``data[at:]``; JournalCorrupt naming ``where`` and position if it is damaged."""
-        header = parse_header(data, at)
+    def __init__(
+        self,
+        data: bytes | memoryview,
+        at: int = 0,
+        *,
+        where: str = "",
+        header: FrameHeader | None = None,
+    ) -> None:
+        """Verify and wrap the frame at ``data[at:]``; JournalCorrupt naming ``where`` and position if it is damaged.
+
+        ``header``: what :func:`parse_header` found there, if the caller has looked already.
+        """
+        if header is None:
+            header = parse_header(data, at)
         if header is None:
             raise JournalCorrupt(f"{where or 'a buffer'}: no intact frame header at byte {at}")
-        payload = memoryview(data)[at + HEADER_SIZE : at + HEADER_SIZE + header.payload_size]
-        whole = at + header.size <= len(data)
+        begin, size = at + HEADER_SIZE, header.area_size + header.body_size + 4 * header.count
+        payload = data[begin : begin + size]
+        whole = begin + size + HEADER_SIZE <= len(data)
         if not whole or google_crc32c.value(bytes(payload)) != header.payload_crc:
             raise JournalCorrupt(
                 f"{where or 'a buffer'}: the frame at position {header.position:#x} (region {header.region_id}, "
@@ -171,7 +186,7 @@ class Frame:
                 position=header.position,
             )
         self.header = header
-        self._payload = payload
+        self._payload = memoryview(payload)
         self._lengths: array[int] | None = None
 
     @property

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from headrace.errors import JournalCorrupt
 
 
 def encode(number: int) -> bytes:
     """Return ``number`` (0 or more) as a LEB128 varint."""
-    if number < 0x80:
-        return bytes((number,))
+    if 0 <= number < _READY:
+        return _SHORT[number]
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+_READY: Final = 1 << 14
+_SHORT: Final = [
+    bytes((number,)) if number < 0x80 else bytes((number & 0x7F | 0x80, number >> 7))
+    for number in range(_READY)
+]
+"""Every varint of one or two bytes: sizes of most entries are among them."""
 
 
 def decode(data: bytes | memoryview, at: int) -> tuple[int, int]:

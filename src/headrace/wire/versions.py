@@ -24,6 +24,7 @@ BOOKMARKS: Final = FormatVersion(1, 1)
 OUTBOX: Final = FormatVersion(1, 1)
 TABLES: Final = FormatVersion(1, 1)
 SPARK_OFFSET: Final = FormatVersion(1, 1)
+LOG_TABLES: Final = FormatVersion(1, 1)
 
 
 def check_readable(what: str, readable_from: int, ours: FormatVersion) -> None:

@@ -8,14 +8,21 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import Feed, ServerProcess, serving
+from tests.stores import STORES, database_of
 
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A running server; it must not be stopped, and each test keeps to its own feed."""
-    with serving(tmp_path_factory.mktemp("server")) as running:
+@pytest.fixture(scope="session", params=list(STORES))
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    """A running server, on each store in turn; it must not be stopped, and each test keeps to its own feed."""
+    folder = tmp_path_factory.mktemp("server")
+    args: list[str] = []
+    if request.param == "postgres":
+        args = ["--store", database_of(request.getfixturevalue("cluster"), folder)]
+    with serving(folder, args=args) as running:
         yield running
 
 

@@ -144,10 +144,19 @@ def test_bad_lsn_header_is_refused(feed: Feed) -> None:
         {"agent-id": "agent-1", "change-feed-id": "test::bad", "tenant-id": "a:b"},
         {"agent-id": "agent-1", "change-feed-id": "test::bad", "epoch": 1},
         {"agent-id": "agent-1", "change-feed-id": "test::bad", "takeover": "yes"},
-        {"agent-id": "agent-1", "change-feed-id": "test::bad", "shared": True},
+        {"agent-id": "agent-1", "change-feed-id": "test::bad", "shared": True, "takeover": True},
         {"agent-id": "agent-1", "change-feed-id": "test::bad", "snapshot-url": "http://x"},
     ],
-    ids=["no feed", "feed name", "agent name", "tenant", "unknown", "type", "shared", "snapshot"],
+    ids=[
+        "no feed",
+        "feed name",
+        "agent name",
+        "tenant",
+        "unknown",
+        "type",
+        "shared and takeover",
+        "snapshot",
+    ],
 )
 def test_bad_registration_makes_no_feed(server: ServerProcess, document: dict[str, Any]) -> None:
     assert code_of(server.http.post("/publishers/register", json=document)) == "invalid-request"

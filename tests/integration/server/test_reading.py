@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import httpx
+import psycopg
 import pytest
 
 from headrace.wire.documents import FRAMES_TYPE
@@ -244,4 +245,8 @@ async def _other_traffic(client: httpx.AsyncClient) -> None:
 
 
 def _journal(server: ServerProcess) -> bytes:
+    if "--store" in server.args:
+        with psycopg.connect(server.args[server.args.index("--store") + 1]) as database:
+            rows = database.execute("SELECT data FROM headrace_log.frame ORDER BY position", binary=True)
+            return b"".join(row[0] for row in rows)
     return b"".join(path.read_bytes() for path in sorted((server.data_dir / "journal").iterdir()))

@@ -48,6 +48,11 @@ def _fenced(feed: Feed) -> httpx.Response:
     return feed.post({"changes": {}}, headers={"Headrace-Epoch": "1"})
 
 
+def _unnamed(feed: Feed) -> httpx.Response:
+    feed.server.http.put(f"{feed.path}/settings", json={"expected-offset": "required"})
+    return feed.post({"changes": {}})
+
+
 def _unknown_feed(feed: Feed) -> httpx.Response:
     return Feed(feed.server, "test::unknown").read()
 
@@ -55,6 +60,7 @@ def _unknown_feed(feed: Feed) -> httpx.Response:
 BY_REQUEST: dict[str, Callable[[Feed], httpx.Response]] = {
     "beyond-head": lambda feed: feed.poll(after=7),
     "duplicate-entry": _duplicate,
+    "expected-offset-required": _unnamed,
     "feed-not-found": _unknown_feed,
     "feed-owned": lambda feed: feed.register("another-agent"),
     "feed-recreated": lambda feed: feed.poll(headers={"Headrace-Incarnation": "another"}),

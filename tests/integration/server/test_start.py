@@ -11,7 +11,7 @@ from pathlib import Path
 import google_crc32c
 
 from headrace.wire.mark import SLOT_SIZE
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, serving
 
 SECONDS_MAX = 60
 
@@ -47,14 +47,40 @@ def test_port_in_use(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_data_folder_locked_by_another_server(server: ServerProcess) -> None:
-    done = headrace("serve", "--http", "127.0.0.1:0", "--data-dir", str(server.data_dir))
-    assert str(server.data_dir) in refused(done, "data-folder-locked", 3)
+def test_grpc_port_in_use(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = headrace(
+            "serve", "--http", "127.0.0.1:0", "--grpc", address, "--data-dir", str(tmp_path / "data")
+        )
+    assert address in refused(done, "port-in-use", 1)
+    assert "--grpc" in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_grpc_address_that_others_can_reach_needs_insecure(tmp_path: Path) -> None:
+    done = headrace(
+        "serve", "--http", "127.0.0.1:0", "--grpc", "0.0.0.0:0", "--data-dir", str(tmp_path / "data")
+    )
+    assert "0.0.0.0" in refused(done, "usage", 2)
+    assert not (tmp_path / "data").exists()
+
+
+def test_grpc_address_that_is_none(tmp_path: Path) -> None:
+    refused(headrace("serve", "--http", "127.0.0.1:0", "--grpc", "8471"), "usage", 2)
+
+
+def test_data_folder_locked_by_another_server(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        done = headrace("serve", "--http", "127.0.0.1:0", "--grpc", "off", "--data-dir", str(server.data_dir))
+        assert str(server.data_dir) in refused(done, "data-folder-locked", 3)
 
 
 def test_data_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    done = headrace("serve", "--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "file"))
+    done = headrace("serve", "--http", "127.0.0.1:0", "--grpc", "off", "--data-dir", str(tmp_path / "file"))
     assert str(tmp_path / "file") in refused(done, "store-unavailable", 1)
 
 
@@ -69,7 +95,7 @@ def test_newer_format_is_refused_untouched(tmp_path: Path) -> None:
     newer = bytearray(mark.read_bytes())
     _raise_version(newer)
     mark.write_bytes(newer)
-    done = headrace("serve", "--http", "127.0.0.1:0", "--data-dir", str(running.data_dir))
+    done = headrace("serve", "--http", "127.0.0.1:0", "--grpc", "off", "--data-dir", str(running.data_dir))
     refused(done, "format-too-new", 3)
     assert mark.read_bytes() == newer
     assert {path: path.read_bytes() for path in before} == before
@@ -115,6 +141,8 @@ def test_ready_line_names_address_and_folder(tmp_path: Path) -> None:
         "serve",
         "--http",
         "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
         "--data-dir",
         str(data_dir),
     ]
@@ -124,6 +152,7 @@ def test_ready_line_names_address_and_folder(tmp_path: Path) -> None:
         process.terminate()
     assert process.returncode == 0
     assert line.startswith("serving http://127.0.0.1:")
+    assert ", grpc 127.0.0.1:" in line
     assert line.rstrip().endswith(f"data in {data_dir}")
 
 

@@ -79,14 +79,13 @@ def test_wrong_source_and_table_are_refused_and_leave_no_server_behind(
         assert server.http.get("/feeds").json() == {"feeds": []}
 
 
-def test_locked_data_folder_ends_it_before_anything_is_attached(
-    tmp_path: Path, database: Path, server: ServerProcess
-) -> None:
-    rest = ["--http", "127.0.0.1:0", "--data-dir", str(server.data_dir)]
-    refused(
-        headrace("up", "--source", f"sqlite:///{database}", "--table", "orders", *rest),
-        "data-folder-locked",
-        3,
-    )
+def test_locked_data_folder_ends_it_before_anything_is_attached(tmp_path: Path, database: Path) -> None:
+    with serving(tmp_path / "other") as server:
+        rest = ["--http", "127.0.0.1:0", "--data-dir", str(server.data_dir)]
+        refused(
+            headrace("up", "--source", f"sqlite:///{database}", "--table", "orders", *rest),
+            "data-folder-locked",
+            3,
+        )
     with contextlib.closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall() == []

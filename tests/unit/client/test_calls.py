@@ -35,6 +35,8 @@ APPENDED = doc.Appended(
     first_sequence_id=1, last_sequence_id=2, first_lsn="1.2.3", last_lsn="1.2.4", incarnation="inc"
 )
 
+SETTINGS = doc.FeedSettings(change_feed_id=FEED, key_field="uuid", changes="full", expected_offset="required")
+
 Call = Callable[[FeedClient], Awaitable[Any]]
 CALLS: dict[str, tuple[Call, Any, str, dict[str, str], Any]] = {
     "register publisher": (
@@ -54,6 +56,29 @@ CALLS: dict[str, tuple[Call, Any, str, dict[str, str], Any]] = {
         "POST /publishers/register",
         {},
         {"agent-id": "a", "change-feed-id": FEED, "instance": "i", "takeover": True, "tenant-id": "t"},
+    ),
+    "register producer of a shared feed": (
+        lambda client: client.register_publisher("a", FEED, instance="i", shared=True),
+        doc.PublisherRegistered(
+            change_feed_id=FEED, next_sequence_id=1, epoch=2, incarnation="inc", region_id=1, shared=True
+        ),
+        "POST /publishers/register",
+        {},
+        {"agent-id": "a", "change-feed-id": FEED, "instance": "i", "shared": True},
+    ),
+    "settings": (
+        lambda client: client.settings(FEED),
+        SETTINGS,
+        f"GET {PATH}/settings",
+        {},
+        None,
+    ),
+    "configure": (
+        lambda client: client.configure(FEED, doc.ChangeSettings(expected_offset="required")),
+        SETTINGS,
+        f"PUT {PATH}/settings",
+        {"content-type": "application/json"},
+        {"expected-offset": "required"},
     ),
     "append": (
         lambda client: client.append(

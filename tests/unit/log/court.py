@@ -22,12 +22,13 @@ WALL_MS = 1_760_000_000_000
 
 
 class Court:
-    """Feeds as judged so far. ``wall_ms`` is the wall clock, ``frames`` everything that was planned."""
+    """Feeds as judged so far. ``wall_ms`` is the wall clock, ``frames`` everything that was planned, ``raw`` its bytes."""
 
     def __init__(self, *, global_ts: int = 0) -> None:
         self.end, self.global_ts, self.next_region_id = FIRST_POSITION, global_ts, 1
         self.tails: dict[str, FeedTail] = {}
         self.frames: list[Frame] = []
+        self.raw: list[bytes] = []
         self.wall_ms = WALL_MS
         self.lead_ms_max = 3_600_000
 
@@ -47,6 +48,7 @@ class Court:
             assert header.position == self.end
             self.end = header.end
             self.frames.append(frame)
+            self.raw.append(data)
             replay.apply(frame)
         self.tails |= verdict.group.tails
         assert replay.state.feeds == self.tails

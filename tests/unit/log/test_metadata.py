@@ -1,4 +1,4 @@
-"""The metadata database: listeners and alarms; a full database is "not now", and readers go on without it."""
+"""The metadata database in SQLite: a full one is "not now", and readers go on without it. Its rows: ``tests/contract``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.entries.lsn import Lsn
 from headrace.errors import StoreUnavailable
 from headrace.log.log import Log
 from headrace.log.metadata.sqlite import SqliteMetadata
@@ -30,26 +29,6 @@ def fill(metadata: SqliteMetadata) -> None:
     with metadata._use() as database:
         pages = database.execute("PRAGMA page_count").fetchone()[0]
         database.execute(f"PRAGMA max_page_count = {pages}")
-
-
-def test_listeners_keep_their_bookmarks_over_registrations(metadata: SqliteMetadata) -> None:
-    metadata.register_listener("l", "f", False, 1)
-    assert metadata.listener("l", "f") == ("l", "f", False, None, None, None, 1)
-    metadata.put_position("l", "f", "i", 7, "1.1.7", 2)
-    metadata.register_listener("l", "f", True, 3)
-    assert metadata.listeners("f") == [("l", "f", True, "i", 7, "1.1.7", 3)]
-    metadata.seen([("l", "f")], 9)
-    assert metadata.listeners("f")[0].seen_at_ms == 9
-    assert metadata.listener("l", "g") is None
-
-
-def test_an_alarm_stands_once_and_comes_again_after_it_was_cleared(metadata: SqliteMetadata) -> None:
-    first = metadata.raise_alarm("c", "one", 1, feed="f", agent_id="a")
-    assert metadata.raise_alarm("c", "two", 2, feed="f", agent_id="a") == first
-    metadata.clear_alarms("c", agent_id="a", now_ms=3)
-    assert metadata.raise_alarm("c", "three", 4, feed="f", agent_id="a") != first
-    found = metadata.alarms()
-    assert [(alarm.detail, alarm.cleared_at_ms) for alarm in found] == [("three", None), ("two", 3)]
 
 
 def test_what_the_database_cannot_do_is_unavailable(metadata: SqliteMetadata) -> None:
@@ -82,13 +61,3 @@ def test_another_program_is_not_locked_out_of_reading(metadata: SqliteMetadata, 
     metadata.register_listener("l", "f", False, 1)
     with closing(sqlite3.connect(tmp_path / "metadata.sqlite3")) as other:
         assert other.execute("SELECT count(*) FROM listener").fetchone() == (1,)
-
-
-def test_a_subscriber_keeps_its_place_and_moves_forward_only(metadata: SqliteMetadata) -> None:
-    low, high = str(Lsn(1, 1, 1)), str(Lsn(2, 1, 5))
-    assert metadata.begin_subscriber("anonymous", "", low, 10) == ("anonymous", "", low, 10)
-    assert metadata.begin_subscriber("anonymous", "", high, 11) == ("anonymous", "", low, 11)
-    metadata.begin_subscriber("admin", "backup", low, 12)
-    metadata.move_subscribers([("anonymous", "", high), ("admin", "backup", low), ("nobody", "", high)], 13)
-    metadata.move_subscribers([("anonymous", "", low)], 14)
-    assert metadata.subscribers() == [("admin", "backup", low, 13), ("anonymous", "", high, 14)]

@@ -59,7 +59,7 @@ def test_twin_fences_the_older_process(court: Court) -> None:
     assert court.register(instance="twin").epoch == 2
     with pytest.raises(Fenced) as refusal:
         court.append("a", epoch=1)
-    assert refusal.value.members == {"owner": "agent-1", "epoch": 2}
+    assert refusal.value.members.items() >= {"owner": "agent-1", "epoch": 2}.items()
     assert court.append("a", epoch=2).first_sequence_id == 1
 
 
@@ -71,7 +71,7 @@ def test_no_epoch_is_that_of_the_agents_last_registration(court: Court) -> None:
 def test_another_agent_is_refused_without_takeover(court: Court) -> None:
     with pytest.raises(FeedOwned) as refusal:
         court.register("agent-2")
-    assert refusal.value.members == {"owner": "agent-1"}
+    assert refusal.value.members.items() >= {"owner": "agent-1"}.items()
     with pytest.raises(NotRegistered):
         court.append("a", producer="agent-2")
 
@@ -100,7 +100,7 @@ def test_other_agent_with_the_present_epoch_is_fenced(court: Court) -> None:
 def test_epoch_that_was_never_given(court: Court) -> None:
     with pytest.raises(NotRegistered) as refusal:
         court.append("a", epoch=2)
-    assert refusal.value.members == {"epoch": 1}
+    assert refusal.value.members.items() >= {"epoch": 1}.items()
 
 
 def test_appends_after_a_takeover_in_the_same_group_are_fenced(court: Court) -> None:
@@ -130,7 +130,7 @@ def test_incarnation(court: Court) -> None:
     assert court.append("a", incarnation=INCARNATION).incarnation == INCARNATION
     with pytest.raises(FeedRecreated) as refusal:
         court.append("b", incarnation="another")
-    assert refusal.value.members == {"incarnation": INCARNATION}
+    assert refusal.value.members.items() >= {"incarnation": INCARNATION}.items()
     with pytest.raises(FeedRecreated):  # judged before anything else, of a stranger too
         court.append("b", producer="stranger", incarnation="another")
 
@@ -141,7 +141,7 @@ def test_tenant_stays(court: Court) -> None:
     assert court.register(feed="theirs", instance="i3", tenant="acme").epoch == 3
     with pytest.raises(InvalidRequest) as refusal:
         court.register(feed="theirs", tenant="other")
-    assert refusal.value.members == {"member": "tenant-id"}
+    assert refusal.value.members.items() >= {"member": "tenant-id"}.items()
     court.append("a", feed="theirs")
     entry = decode_entry(next(court.frames[-1].entries()), 1)
     assert (entry.tenant_id, entry.key_prefix) == ("acme", "eu:acme:theirs:")

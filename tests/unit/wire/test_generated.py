@@ -1,4 +1,4 @@
-"""The protobuf code in the tree is what ``make generate`` makes from the proto file."""
+"""The protobuf code in the tree is what ``make generate`` makes from the proto files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ ROOT = Path(__file__).parents[3]
 WIRE = ROOT / "src" / "headrace" / "wire"
 
 
-@pytest.mark.parametrize("name", ["wal_pb2.py", "wal_pb2.pyi"])
+@pytest.mark.parametrize("name", ["kdb/wal/v1/wal", "headrace/log/v1/log"])
 def test_generated_code_is_up_to_date(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{WIRE / 'proto'}"]
-    command += [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", "kdb/wal/v1/wal.proto"]
+    command += [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", f"{name}.proto"]
     subprocess.run(command, check=True)
-    made = tmp_path / "kdb" / "wal" / "v1" / name
-    assert (WIRE / "generated" / name).read_text() == made.read_text(), "run: make generate"
+    for kind in ("_pb2.py", "_pb2.pyi"):
+        made = tmp_path / f"{name}{kind}"
+        assert (WIRE / "generated" / made.name).read_text() == made.read_text(), "run: make generate"
 
 
 def test_numbers_of_the_rfc_are_kept_and_ours_are_from_100_up() -> None:

@@ -108,7 +108,16 @@ class Demo:
             return ran
 
     async def _start_server(self, address: str, stack: AsyncExitStack | None = None) -> None:
-        words = headrace("serve", "--json", "--http", address, "--data-dir", str(self.plan.folder / "data"))
+        words = headrace(
+            "serve",
+            "--json",
+            "--http",
+            address,
+            "--grpc",
+            "off",
+            "--data-dir",
+            str(self.plan.folder / "data"),
+        )
         self.server = Child("server", self.plan.folder, words, {})
         if stack is not None:
             stack.push_async_callback(self._stop_server)

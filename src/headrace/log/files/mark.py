@@ -17,10 +17,9 @@ class MarkFile:
         """Open the mark at ``path``, which must exist; JournalCorrupt if neither slot is intact."""
         self._file = disk.open(path)
         if self._file.size() < wire_mark.FILE_SIZE:
+            size = self._file.size()
             self._file.close()
-            raise JournalCorrupt(
-                f"{path}: the mark is {path.stat().st_size} bytes, not {wire_mark.FILE_SIZE}"
-            )
+            raise JournalCorrupt(f"{path}: the mark is {size} bytes, not {wire_mark.FILE_SIZE}")
         self._map = self._file.map_shared(wire_mark.FILE_SIZE, writable=True)
         found = wire_mark.decode_marks(self._map[:], str(path))
         if found is None:
@@ -30,9 +29,10 @@ class MarkFile:
 
     @staticmethod
     def create(disk: Disk, path: Path, first: Mark) -> None:
-        """Put a new mark file at ``path``, durably."""
+        """Put a new mark file at ``path``, durably; one that goes on counting has both its slots filled."""
         page = bytearray(wire_mark.FILE_SIZE)
-        page[first.offset : first.offset + wire_mark.SLOT_SIZE] = first.encode()
+        for mark in (first._replace(counter=first.counter - 1), first) if first.counter else (first,):
+            page[mark.offset : mark.offset + wire_mark.SLOT_SIZE] = mark.encode()
         disk.write_whole(path, bytes(page))
 
     def store(self, end: int, global_ts: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.errors import JournalCorrupt, JournalLoss
+from headrace.log.files.adoption import tail_before
 from headrace.log.files.index import OpenIndex
 from headrace.log.files.mark import MarkFile
 from headrace.log.files.scan import Hole, scan
@@ -76,6 +77,8 @@ def _replay_acknowledged(segment: SegmentFile, found: Recovered) -> None:
                 hint="Do not delete anything: put the mark and the segments of one moment together again.",
                 position=header.position,
             )
+        if header.kind == FrameKind.ENTRIES:
+            found.index.add(place_of(header))
         try:
             _replay_one(segment, header, data, found)
         except JournalCorrupt as error:
@@ -94,9 +97,12 @@ def _replay_one(segment: SegmentFile, header: FrameHeader, data: bytes, found: R
         found.alarms.append(str(error))
         found.replay.apply_damaged(header)
     else:
+        if header.kind == FrameKind.ENTRIES and not found.replay.knows(header.region_id):
+            found.replay.adopt(tail_before(frame))
+            if not found.replay.gaps_allowed:  # else a repair has skipped that frame, and says more behind
+                what = f"the frame that made the feed of region {header.region_id} can't be read"
+                _block(found, f"{segment.path}: {what}")
         found.replay.apply(frame)
-    if header.kind == FrameKind.ENTRIES:
-        found.index.add(place_of(header))
 
 
 def _take_over(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Path, found: Recovered) -> None:

@@ -43,18 +43,21 @@ def spare_header(data: bytes, position: int) -> FrameHeader | None:
     return None
 
 
-def next_frame(read: Read, position: int, stop: int) -> int:
-    """Return where the first frame after ``position`` begins that either of its headers tells of; ``stop`` if none."""
+def next_frame(read: Read, position: int, stop: int, *, chunk_bytes: int = CHUNK_BYTES) -> int:
+    """Return where the first frame after ``position`` begins that either of its headers tells of; ``stop`` if none.
+
+    ``chunk_bytes`` are read at a time.
+    """
     base = position + 1
     while base < stop:
-        data = read(base, min(CHUNK_BYTES + HEADER_SIZE, stop - base))
+        data = read(base, min(chunk_bytes + HEADER_SIZE, stop - base))
         at = data.find(MAGIC)
         while at >= 0:
             header = parse_header(data, at)
             if header is not None and position < header.position and _stands_at(header, base + at):
                 return header.position
             at = data.find(MAGIC, at + 1)
-        base += CHUNK_BYTES
+        base += chunk_bytes
     return stop
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.errors import JournalCorrupt
+from headrace.entries.lsn import Lsn
+from headrace.errors import JournalCorrupt, SequenceLost
 from headrace.log.files.index import Index, OpenIndex, SealedIndex
 from headrace.log.files.scan import Hole, header_at, next_frame, scan
 from headrace.log.tail import JournalState, decode_state
@@ -20,6 +21,8 @@ from headrace.wire.segment import FramePlace, IndexFooter, SegmentStart
 logger = get_logger("log")
 
 SUFFIX: Final = ".seg"
+PROBE_BYTES: Final = 64 << 10
+"""Bytes read at a time where a bisection looks for the next frame: most are found in the first ones."""
 
 
 def file_name(first_position: int) -> str:
@@ -30,6 +33,19 @@ def file_name(first_position: int) -> str:
 def place_of(header: FrameHeader) -> FramePlace:
     """Return where the frame of ``header`` stands, as an index lists it."""
     return FramePlace(header.region_id, header.count, header.first_sequence_id, header.position, header.size)
+
+
+def _walked(frame: Frame, where: str) -> Frame:
+    """The frame, for who walks over all feeds; SequenceLost where a repair skipped entries, or nobody knows what."""
+    header = frame.header
+    if header.kind != FrameKind.SKIPPED or (header.region_id and not header.count):
+        return frame
+    raise SequenceLost(
+        f"{where}: what stood at position {header.position:#x} was damaged, and a repair skipped it",
+        position=header.position,
+        resume_position=header.end,
+        resume_lsn=str(Lsn(header.last_global_ts + 1, 0, 0)),
+    )
 
 
 class SegmentFile:
@@ -109,7 +125,7 @@ class SegmentFile:
         low, high = self.first_position, stop
         while low < high:
             middle = (low + high) // 2
-            at = middle if middle == low else next_frame(self.read, middle - 1, stop)
+            at = middle if middle == low else next_frame(self.read, middle - 1, stop, chunk_bytes=PROBE_BYTES)
             header = header_at(self.read, at, stop) if at < high else None
             if header is None:
                 high = middle
@@ -158,17 +174,18 @@ class SegmentFile:
         """Return the verified frames of ``position`` … ``stop`` - 1: up to ``bytes_max`` bytes, at least one.
 
         Ends before a damaged frame, so that what stands before it can be had; JournalCorrupt if that is the first.
+        SequenceLost if the first is one that a repair skipped, with ``resume_lsn`` and ``resume_position`` to go on from.
         """
         data = self.read(position, min(max(bytes_max, HEADER_SIZE), stop - position))
         frames: list[Frame] = []
-        at = 0
+        where, at = str(self.path), 0
         while at < len(data):
             header = parse_header(data, at)
             if header is None or header.position != position + at or at + header.size > len(data):
                 break  # damaged, or beyond what was read
             try:
-                frames.append(Frame(data, at, where=str(self.path)))
-            except JournalCorrupt:
+                frames.append(_walked(Frame(data, at, where=where, header=header), where))
+            except (JournalCorrupt, SequenceLost):
                 if not frames:
                     raise
                 break
@@ -180,7 +197,7 @@ class SegmentFile:
                     f"{self.path}: both headers of the frame at position {position:#x} are damaged",
                     position=position,
                 )
-            frames.append(self.frame_at(place_of(header)))
+            frames.append(_walked(self.frame_at(place_of(header)), where))
         return frames
 
     def index(self) -> Index:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -23,7 +24,10 @@ from headrace.errors import (
 from headrace.log.contract import Begin, Group, SegmentView
 from headrace.log.files.index import OpenIndex
 from headrace.log.files.mark import MarkFile
+from headrace.log.files.pending import PENDING_NAME
 from headrace.log.files.recovery import recover
+from headrace.log.files.removals import Removals
+from headrace.log.files.reserve import Reserve
 from headrace.log.files.segment import SUFFIX, SegmentFile, file_name, place_of
 from headrace.log.tail import FeedTail, JournalState
 from headrace.runtime.disk import Disk, DiskFile, SyncFailed
@@ -41,9 +45,20 @@ SEGMENT_BYTES: Final = 128 << 20
 class FileStore:
     """A data folder's journal. Opening it recovers what a crash left; see ``recovery.py``."""
 
-    def __init__(self, folder: Path, *, disk: Disk | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
+    several_servers: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        disk: Disk | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        disk_reserve_bytes: int | None = 0,
+    ) -> None:
         """Open the journal in ``folder``, made if it isn't there.
 
+        ``disk_reserve_bytes``: below that much free space nothing is appended; None for the larger of 1 GB and 5 % of the
+        volume.
         Raises DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt, StoreUnavailable; no entry was touched then.
         """
         self._disk = disk if disk is not None else Disk()
@@ -56,10 +71,13 @@ class FileStore:
         self.alarms: list[str] = []
         self._mark: MarkFile | None = None
         self._segments: list[SegmentFile] = []
+        self._removals = Removals(self._disk)
         self._lock: DiskFile | None = None
         try:
             self._disk.make_folder(self._journal)
             self._lock = self._take_lock(folder / "lock")
+            self._keep_names()
+            self._reserve = Reserve(self._disk, self._journal, disk_reserve_bytes)
             self._open()
         except OSError as error:
             self.close()
@@ -71,6 +89,17 @@ class FileStore:
             self.close()
             raise
 
+    def _keep_names(self) -> None:
+        """Make durable what an earlier process made and named, in case it was killed before it could.
+
+        Else a power failure could take away the name of a segment that this process has appended to.
+        """
+        for above in reversed(self._folder.absolute().parents):
+            with contextlib.suppress(PermissionError):  # then somebody else made what is in it
+                self._disk.sync_folder(above)
+        self._disk.sync_folder(self._folder)
+        self._disk.sync_folder(self._journal)
+
     def _take_lock(self, path: Path) -> DiskFile:
         lock = self._disk.open(path, create=True)
         if not lock.lock():
@@ -80,8 +109,13 @@ class FileStore:
 
     def _open(self) -> None:
         mark_path = self._folder / "mark"
+        if self._disk.exists(self._folder / PENDING_NAME):
+            raise JournalCorrupt(
+                f"{self._folder}: a repair of this journal was begun and not finished",
+                hint="Run `headrace log repair` again; it goes on where it was.",
+            )
         paths = self._disk.list(self._journal, SUFFIX)
-        if not mark_path.exists():
+        if not self._disk.exists(mark_path):
             if paths:
                 raise JournalCorrupt(f"{mark_path}: the mark is missing beside {len(paths)} journal segments")
             MarkFile.create(self._disk, mark_path, Mark(0, FIRST_POSITION, 0))
@@ -141,6 +175,7 @@ class FileStore:
             raise StoreUnavailable(f"the journal's end moved from {begin.end:#x} to {self._end:#x}")
         data = b"".join(frame for _, frame in group.frames)
         if data:
+            self._reserve.check(len(data))
             self._write(data)
             self._mark.store(self._end + len(data), group.global_ts)
         with self._guard:
@@ -157,6 +192,16 @@ class FileStore:
                 callback()
             except Exception:  # the group is durable and visible: its writers must hear so
                 logger.exception("a callback failed")
+
+    def abandon(self, begin: Begin) -> None:
+        """Nothing was taken at :meth:`begin`, so there is nothing to give back."""
+
+    def refresh(self) -> None:
+        """Nobody else appends to this journal, so what is known is always all there is."""
+
+    def unreachable(self) -> str | None:
+        """Return None: a folder does not go away and come back."""
+        return None
 
     def _write(self, data: bytes) -> None:
         try:
@@ -177,7 +222,7 @@ class FileStore:
         A failed sync stops the writer whatever its reason, and so does a segment that was begun but not taken into use.
         """
         begun = self._journal / file_name(self._end)
-        half_made = begun != self._open_segment.path and begun.exists()
+        half_made = begun != self._open_segment.path and self._disk.exists(begun)
         full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} and not isinstance(error, SyncFailed)
         if half_made or not full:
             raise self._stop(f"the disk refused a write: {error}") from error
@@ -218,23 +263,36 @@ class FileStore:
     def drop_before(self, position: int) -> int:
         """Drop whole segments that end at or below ``position``; only the writer's thread may call it."""
         while len(self._segments) > 1 and self._segments[0].end <= position:
-            gone = self._segments[0]
-            with self._guard:
+            self._removals.add(self._segments[0].path)
+            with self._guard:  # not closed: a reader may be in it; it closes when the last one lets go
                 self._segments = self._segments[1:]
                 self._forget_dropped()
-            self._disk.remove(
-                gone.path
-            )  # not closed: a reader may be in it; it closes when the last one lets go
+        self._removals.finish()
         return self.oldest_position()
 
+    def roll(self) -> None:
+        """Seal the open segment if it holds a frame, and begin the next one; only the writer's thread may call it."""
+        if self._stopped is not None:
+            raise WriterStopped(f"the journal takes no more: {self._stopped}")
+        if self._end > self._open_segment.first_position:
+            try:
+                self._roll()
+            except OSError as error:
+                self._undo(error)
+
     def _forget_dropped(self) -> None:
-        """What the oldest segment continues from is what was dropped before it."""
-        for name, then in self._segments[0].state.feeds.items():
-            tail = self._tails.get(name)
-            if tail is not None and then.first_sequence_id and tail.incarnation == then.incarnation:
-                self._tails[name] = msgspec.structs.replace(
-                    tail, dropped_sequence_id=then.next_sequence_id - 1, dropped_lsn=then.newest_lsn
-                )
+        """What the oldest segment continues from is what was dropped before it, and nothing else was.
+
+        (A tail may say more: a segment's removal that failed, or that a power failure undid, brings its entries back.)
+        """
+        feeds = self._segments[0].state.feeds
+        for name, tail in self._tails.items():
+            then = feeds.get(name)
+            number, lsn = 0, str(ZERO)
+            if then is not None and then.first_sequence_id and then.region_id == tail.region_id:
+                number, lsn = then.next_sequence_id - 1, then.newest_lsn
+            if number != tail.dropped_sequence_id:
+                self._tails[name] = msgspec.structs.replace(tail, dropped_sequence_id=number, dropped_lsn=lsn)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -62,6 +62,9 @@ class SqliteMetadata(Metadata):
         if self._database.execute(made).fetchone():
             for (readable_from,) in self._database.execute("SELECT readable_from FROM format").fetchall():
                 check_readable(str(path), readable_from, METADATA)
+        ((verdict,),) = self._database.execute("PRAGMA quick_check(1)").fetchall()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
         script = resources.files("headrace.log.metadata").joinpath("sqlite.sql").read_text(encoding="utf-8")

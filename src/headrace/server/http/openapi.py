@@ -90,9 +90,8 @@ def _parameters(kind: type[msgspec.Struct] | None, place: str) -> list[dict[str,
 
 
 def _responses(route: Route) -> dict[str, Any]:
-    content: dict[str, Any] = {
-        JSON_TYPE: {"schema": _schema(route.answer) if route.answer else {"type": "object"}}
-    }
+    free = {"type": "object" if route.media_type == JSON_TYPE else "string"}
+    content: dict[str, Any] = {route.media_type: {"schema": _schema(route.answer) if route.answer else free}}
     done: dict[str, Any] = {"description": "Done.", "content": content}
     if route.frames:
         content[FRAMES_TYPE] = {"schema": {"type": "string", "format": "binary"}}

@@ -15,10 +15,12 @@ from headrace.server.http import parameters
 from headrace.server.http.bodies import JSON_TYPE, NDJSON_TYPE, content_type, read_body
 from headrace.server.http.openapi import openapi_document
 from headrace.server.http.table import Call, Route
+from headrace.server.metrics.exposition import METRICS_TYPE
 from headrace.server.reading import Piece
 from headrace.server.service import Service
 from headrace.server.workload import run_sized
 from headrace.wire import documents as doc
+from headrace.wire.retention_documents import RetentionView
 
 _FEED: Final = "change-feed-id"
 _ENTRY_BYTES: Final = 512
@@ -60,7 +62,17 @@ async def _read(service: Service, call: Call) -> Response:
 
 async def _tail(service: Service, call: Call) -> Response:
     producer = call.query(parameters.TailQuery).producer
-    return _document(service.tail(call.path[_FEED], producer if producer is not msgspec.UNSET else None))
+    return _document(
+        await service.tail(call.path[_FEED], producer if producer is not msgspec.UNSET else None)
+    )
+
+
+async def _settings(service: Service, call: Call) -> Response:
+    return _document(await service.settings(call.path[_FEED]))
+
+
+async def _put_settings(service: Service, call: Call) -> Response:
+    return _document(await service.configure(call.path[_FEED], await call.document(doc.ChangeSettings)))
 
 
 async def _register_listener(service: Service, call: Call) -> Response:
@@ -91,6 +103,14 @@ async def _feeds(service: Service, call: Call) -> Response:
 
 async def _feed(service: Service, call: Call) -> Response:
     return _document(await service.feed(call.path[_FEED]))
+
+
+async def _retention(service: Service, call: Call) -> Response:
+    return _document(await service.explain_retention())
+
+
+async def _metrics(service: Service, call: Call) -> Response:
+    return Response(await service.metrics(), headers={"Content-Type": METRICS_TYPE})
 
 
 async def _alarms(service: Service, call: Call) -> Response:
@@ -150,7 +170,8 @@ ROUTES: Final = (
         headers=parameters.PostHeaders, bodies=(doc.EntryIn, doc.EntriesIn), ndjson=True, answer=doc.Appended,
         refusals=(
             errors.FeedNotFound, errors.NotRegistered, errors.Fenced, errors.Quarantined, errors.DuplicateEntry,
-            errors.SequenceGap, errors.OffsetMismatch, errors.FeedRecreated, errors.TooLarge, *_WRITE,
+            errors.SequenceGap, errors.OffsetMismatch, errors.ExpectedOffsetRequired, errors.FeedRecreated,
+            errors.TooLarge, errors.JournalCorrupt, *_WRITE,
         ),
     ),
     Route(
@@ -162,7 +183,17 @@ ROUTES: Final = (
     Route(
         method="GET", path="/feeds/{change-feed-id}/tail", handler=_tail,
         summary="Where a feed ends, and a producer's last append",
-        query=parameters.TailQuery, answer=doc.Tail, refusals=(errors.FeedNotFound,),
+        query=parameters.TailQuery, answer=doc.Tail, refusals=(errors.FeedNotFound, errors.JournalCorrupt),
+    ),
+    Route(
+        method="GET", path="/feeds/{change-feed-id}/settings", handler=_settings, answer=doc.FeedSettings,
+        summary="A feed's settings", refusals=(errors.FeedNotFound,),
+    ),
+    Route(
+        method="PUT", path="/feeds/{change-feed-id}/settings", handler=_put_settings,
+        summary="Change a feed's settings; what is left out stays as it is",
+        bodies=(doc.ChangeSettings,), answer=doc.FeedSettings,
+        refusals=(errors.FeedNotFound, errors.TooLarge, *_WRITE),
     ),
     Route(
         method="GET", path="/feeds/{change-feed-id}/poll", handler=_poll,
@@ -187,11 +218,16 @@ ROUTES: Final = (
     ),
     Route(
         method="GET", path="/feeds", handler=_feeds, answer=doc.FeedList,
-        summary="All feeds: bounds, owner, listeners with their lag",
+        summary="All feeds: bounds, owner, listeners and subscribers with their lag",
     ),
     Route(
         method="GET", path="/feeds/{change-feed-id}", handler=_feed, answer=doc.FeedView,
-        summary="One feed: bounds, owner, listeners with their lag", refusals=(errors.FeedNotFound,),
+        summary="One feed: bounds, owner, listeners and subscribers with their lag", refusals=(errors.FeedNotFound,),
+    ),
+    Route(
+        method="GET", path="/retention", handler=_retention, answer=RetentionView,
+        summary="What retention keeps and would drop now, who holds it, and when the rest goes",
+        refusals=(errors.StoreUnavailable, errors.JournalCorrupt),
     ),
     Route(
         method="GET", path="/alarms", handler=_alarms, answer=doc.AlarmList,
@@ -203,6 +239,10 @@ ROUTES: Final = (
     Route(
         method="GET", path="/readyz", handler=_readyz, answer=doc.Health, not_ready=True,
         summary="Whether appends are taken, and if not, why",
+    ),
+    Route(
+        method="GET", path="/metrics", handler=_metrics, answer=None, media_type=METRICS_TYPE,
+        summary="Metrics in Prometheus' text format", refusals=(errors.StoreUnavailable, errors.JournalCorrupt),
     ),
     Route(
         method="GET", path="/openapi.json", handler=_openapi, answer=None, summary="This description",

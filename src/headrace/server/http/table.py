@@ -51,6 +51,7 @@ class Route:
 
     ``answer`` is the document of the 200 (None: it has no schema), ``refusals`` are what can be answered instead, besides
     what every call can be answered. ``ndjson``, ``frames``: the body, the answer, may be of that media type too.
+    ``media_type``: of the 200.
     """
 
     method: str
@@ -65,6 +66,7 @@ class Route:
     ndjson: bool = False
     frames: bool = False
     not_ready: bool = False
+    media_type: str = JSON_TYPE
     parts: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:

@@ -1,0 +1,86 @@
+"""Single conditional appends over open gRPC streams: from 64 producers at once, and from one alone.
+
+Each append is one entry with a value of 256 bytes that names its place, on disk before it is acknowledged; a producer sends
+the next one after the answer. The bare limit is a gRPC server with an empty handler and one ``fdatasync`` a group.
+``write-ms`` is the median of ``write`` + ``fdatasync`` of such an entry without any server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.bare_server import bare_server
+from bench.harness import Bench, Figures, arguments, publish
+from bench.journal import VALUE_BYTES
+from bench.producing import append_singles, call_empty
+from headrace.entries.entry import Change
+from headrace.wire.entry import encode_half
+from tests.servers import ServerProcess
+
+ARMS = ("empty-handler", "headrace")
+
+
+def measure(arm: str, producers: int, seconds: float, address: str, server: ServerProcess) -> Figures:
+    """Append from so many producers for so long."""
+    value = os.urandom(VALUE_BYTES)
+    begun = time.perf_counter()
+    if arm == "headrace":
+        feeds = [f"bench-{time.monotonic_ns()}-{number}" for number in range(producers)]
+        begun = time.perf_counter()
+        found = asyncio.run(append_singles(server, feeds, value, begun + seconds))
+    else:
+        message = encode_half(Change(value, key=b"key-00000000"))
+        found = asyncio.run(call_empty(address, producers, message, begun + seconds))
+    took = [one for stream in found for one in stream]
+    return {
+        "appends/s": len(took) / seconds,
+        "p50-ms": statistics.median(took) * 1000,
+        "p99-ms": statistics.quantiles(took, n=100)[98] * 1000,
+        "write-ms": _write_ms(server.folder, value),
+    }
+
+
+def _write_ms(folder: Path, value: bytes) -> float:
+    took = []
+    path = folder / "write"
+    with path.open("wb", buffering=0) as file:
+        for _ in range(300):
+            begun = time.perf_counter()
+            file.write(value)
+            os.fdatasync(file.fileno())
+            took.append(time.perf_counter() - begun)
+    return statistics.median(took) * 1000
+
+
+def main() -> None:
+    """Start both servers, measure by turns, and print what was found."""
+    parser = arguments(__doc__, seconds=5, rounds=5)
+    parser.add_argument(
+        "--producers", type=int, nargs="+", default=[64, 1], help="at once (default: 64, then 1)"
+    )
+    given = parser.parse_args()
+    benches = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
+        address = stack.enter_context(bare_server(folder))
+        server = ServerProcess(folder / "server", grpc=True)
+        server.start()
+        stack.callback(server.kill)
+        for producers in given.producers:
+            bench = Bench("log_single", ARMS, {"producers": producers, "seconds": given.seconds})
+            bench.run(
+                lambda arm, producers=producers: measure(arm, producers, given.seconds, address, server),  # type: ignore[misc]  # mypy knows no default in a lambda
+                given.rounds,
+            )
+            benches.append(bench)
+    publish(benches, ["appends/s", "p50-ms"], given.json)
+
+
+if __name__ == "__main__":
+    main()

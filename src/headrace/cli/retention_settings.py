@@ -1,0 +1,32 @@
+"""The retention options of ``headrace serve``, as settings."""
+
+from __future__ import annotations
+
+from headrace.errors import ConfigInvalid
+from headrace.log.retention.plan import RetentionSettings
+from headrace.runtime.settings import parse_duration, parse_size
+
+
+def parse_retention(
+    retention: str, bytes_max: str | None, subscriber_expiry: str, every: str
+) -> RetentionSettings:
+    """Return the settings that the options mean; ConfigInvalid naming the option that is wrong."""
+    return RetentionSettings(
+        retention_s=_positive(parse_duration(retention, "--retention"), "--retention"),
+        bytes_max=None if bytes_max is None else parse_segment_size(bytes_max, "--retention-bytes-max"),
+        subscriber_expiry_s=_positive(
+            parse_duration(subscriber_expiry, "--subscriber-expiry"), "--subscriber-expiry"
+        ),
+        every_s=_positive(parse_duration(every, "--retention-every"), "--retention-every"),
+    )
+
+
+def parse_segment_size(text: str, name: str = "--segment-size") -> int:
+    """Return a size in bytes that is more than none; ConfigInvalid naming the option."""
+    return int(_positive(parse_size(text, name), name))
+
+
+def _positive(number: float, name: str) -> float:
+    if number <= 0:
+        raise ConfigInvalid(f"{name}: it must be more than 0", hint="Leave it out for its default.")
+    return number

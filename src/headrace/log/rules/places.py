@@ -1,0 +1,184 @@
+"""The places that an append names: are they the next ones, or those of a repeat of what stands there already?
+
+KAFKA-2260's ``expected-offset`` and RFD 5's ``sequence-id`` name the same places. Only the first makes a repeat harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.entries.lsn import lsn_of
+from headrace.errors import (
+    DuplicateEntry,
+    ExpectedOffsetRequired,
+    InvalidRequest,
+    OffsetMismatch,
+    SequenceGap,
+    SequenceLost,
+    SequenceNotAvailable,
+)
+from headrace.log.requests import NEXT, Append, Appended
+from headrace.log.tail import FeedTail, ProducerPlace
+from headrace.wire.frame import FrameHeader
+
+
+class StoredEntry(NamedTuple):
+    """An entry as a retry is compared with it: who sent it, what was sent, and its append's timestamp and place."""
+
+    producer: str
+    half: bytes
+    frame: FrameHeader
+
+
+History = Callable[[FeedTail, int, int], Sequence[StoredEntry]]
+"""``history(tail, first, last)`` returns the stored entries of that range, oldest first."""
+
+
+def begin_where_named(ask: Append, tail: FeedTail) -> FeedTail:
+    """A feed's first sequence id is 1, unless its first entry names another by ``sequence-id`` (design rule 5)."""
+    if tail.first_sequence_id or not ask.sequence_ids or ask.sequence_ids[0] == NEXT:
+        return tail
+    return msgspec.structs.replace(tail, next_sequence_id=ask.sequence_ids[0])
+
+
+def check_sequence_ids(ask: Append, tail: FeedTail) -> None:
+    """Raise unless each ``sequence-id`` that is named is the entry's next place.
+
+    InvalidRequest on a shared feed, which counts by itself; DuplicateEntry for a place that is taken, whatever stands there
+    (the publisher is to be quarantined); SequenceGap beyond.
+    """
+    for index, number in enumerate(ask.sequence_ids):
+        expected = tail.next_sequence_id + index
+        if number == NEXT:
+            continue
+        if tail.shared:
+            raise InvalidRequest(
+                f"sequence-id: the feed {tail.name} is shared; its producers name places by expected-offset alone",
+                hint="Leave sequence-id out.",
+                member="sequence-id",
+                index=index,
+            )
+        if number == expected:
+            continue
+        if number < tail.next_sequence_id and tail.first_sequence_id:
+            raise DuplicateEntry(
+                f"sequence-id {number} is already in the feed {tail.name}; the publisher {ask.producer} is quarantined",
+                index=index,
+                expected=expected,
+                received=number,
+            )
+        starts = _starts(ask.sequence_ids)
+        raise SequenceGap(
+            f"the feed {tail.name} expects sequence-id {expected}, entry {index} of this post names {number}",
+            index=index,
+            expected=expected,
+            received=number,
+            retryable=len(starts) == 1 and min(starts) > tail.next_sequence_id,
+        )
+
+
+def check_named(ask: Append, tail: FeedTail) -> None:
+    """Raise ExpectedOffsetRequired if the feed asks that every entry names its place, and one does not."""
+    if tail.settings.expected_offset != "required":
+        return
+    count = len(ask.halves)
+    named = zip(ask.expected_offsets or (NEXT,) * count, ask.sequence_ids or (NEXT,) * count, strict=True)
+    missing = next((index for index, places in enumerate(named) if places == (NEXT, NEXT)), None)
+    if missing is not None:
+        raise ExpectedOffsetRequired(
+            f"the feed {tail.name} requires expected-offset; entry {missing} of this append names no place",
+            index=missing,
+        )
+
+
+def check_offsets(ask: Append, tail: FeedTail, history: History) -> Appended | None:
+    """Return None if the append may go to the tail, the original places if it is a repeat; else raise OffsetMismatch.
+
+    A repeat is an append whose named range is stored, by this producer, equal entry by entry, whatever the frame
+    boundaries. Where retention took the range away, the kept digest of the producer's last frame still answers for that.
+    """
+    offsets = ask.expected_offsets
+    if not offsets or offsets == range(tail.next_sequence_id, tail.next_sequence_id + len(offsets)):
+        return None
+    expected = enumerate(offsets, tail.next_sequence_id)
+    wrong = next(
+        (place - tail.next_sequence_id for place, offset in expected if offset not in (NEXT, place)), None
+    )
+    if wrong is None:
+        return None
+    starts = _starts(offsets)
+    start, agree = min(starts), len(starts) == 1
+    dropped = agree and 0 < tail.first_sequence_id <= start <= tail.dropped_sequence_id
+    if agree and start < tail.next_sequence_id:
+        place = tail.producers.get(ask.producer)
+        if place is not None and _same_frame(place, start, ask):
+            return _original(tail, place)
+        if start >= tail.oldest and start + len(ask.halves) <= tail.next_sequence_id:
+            try:
+                repeated = _repeated(ask, tail, history(tail, start, start + len(ask.halves) - 1), start)
+            except (SequenceNotAvailable, SequenceLost):  # another server dropped it, or a repair skipped it
+                repeated, dropped = None, True
+            if repeated is not None:
+                return repeated
+    raise OffsetMismatch(
+        f"the feed {tail.name} is at {tail.next_sequence_id}; entry {wrong} of this append expects {offsets[wrong]}",
+        index=wrong,
+        expected=offsets[wrong],
+        # Entries before it may still come (a pipeline whose first append failed); what stands there never changes.
+        retryable=agree and start > tail.next_sequence_id,
+        side_effects="possible" if dropped else "none",
+    )
+
+
+def may_stand(ask: Append, tail: FeedTail) -> bool:
+    """Tell whether an earlier try of an append that is not let in may stand in the feed: only a place beyond says no."""
+    starts = _starts(ask.expected_offsets) | _starts(ask.sequence_ids)
+    compared = tail.settings.expected_offset != "ignored"
+    return not (compared and starts and min(starts) >= tail.next_sequence_id)
+
+
+def _starts(places: Sequence[int]) -> set[int]:
+    """Where the append's first entry would stand by each of the places named; more than one: they contradict each other."""
+    if isinstance(places, range) and places.step == 1:
+        return set(places[:1])
+    return {place - index for index, place in enumerate(places) if place != NEXT}
+
+
+def _repeated(ask: Append, tail: FeedTail, stored: Sequence[StoredEntry], start: int) -> Appended | None:
+    equal = len(stored) == len(ask.halves) and all(
+        entry.producer == ask.producer and entry.half == half
+        for entry, half in zip(stored, ask.halves, strict=True)
+    )
+    if not equal:
+        return None
+    last = start + len(stored) - 1
+    first_frame, last_frame = stored[0].frame, stored[-1].frame
+    return Appended(
+        incarnation=tail.incarnation,
+        first_sequence_id=start,
+        last_sequence_id=last,
+        first_lsn=first_frame.lsn(start - first_frame.first_sequence_id),
+        last_lsn=last_frame.lsn(last - last_frame.first_sequence_id),
+        duplicate=True,
+    )
+
+
+def _same_frame(place: ProducerPlace, start: int, ask: Append) -> bool:
+    """Is this append the producer's last frame, sent again as it was? Answers even where retention dropped the frame."""
+    same_range = place.first_sequence_id == start and place.count == len(ask.halves)
+    return same_range and place.digest == ask.digest.hex()
+
+
+def _original(tail: FeedTail, place: ProducerPlace) -> Appended:
+    first = place.first_sequence_id
+    return Appended(
+        incarnation=tail.incarnation,
+        first_sequence_id=first,
+        last_sequence_id=first + place.count - 1,
+        first_lsn=lsn_of(place.global_ts, tail.region_id, first, 0),
+        last_lsn=lsn_of(place.global_ts, tail.region_id, first, place.count - 1),
+        duplicate=True,
+    )

@@ -1,0 +1,111 @@
+"""What every call has: its parsed request, its refusal as a status, and a place in the list of those under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from headrace.errors import (
+    HeadraceError,
+    InvalidRequest,
+    JournalCorrupt,
+    Refused,
+    SequenceLost,
+    Unavailable,
+    refusal_of,
+)
+from headrace.runtime.logs import get_logger
+
+logger = get_logger("server.grpc")
+
+M = TypeVar("M", bound=Message)
+
+Handler = Callable[[Any, Any], Coroutine[Any, Any, Any]]
+"""``handler(request, context)``: the request is bytes, or an iterator of them where the client streams."""
+
+CODE_METADATA: Final = "headrace-code"
+SIDE_EFFECTS_METADATA: Final = "headrace-side-effects"
+"""Trailing metadata of a call that ends with a status: the error's stable code, and what may be thought of an append."""
+
+
+class Calls:
+    """The calls of one service that are under way."""
+
+    def __init__(self) -> None:
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    async def wait_ended(self, seconds: float) -> None:
+        """Wait until none is under way, but not longer than ``seconds``."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=seconds)
+
+    def answering(self, handler: Handler) -> Handler:
+        """Wrap a handler: what it raises becomes a status, and it is known while it runs. Cancellation passes through."""
+
+        @wraps(handler)
+        async def answer(request: Any, context: Any) -> Any:
+            task = asyncio.current_task()
+            if task is not None:
+                self._under_way.add(task)
+            try:
+                return await handler(request, context)
+            except grpc.aio.AbortError:
+                raise
+            except _ClientGone:
+                raise asyncio.CancelledError from None
+            except HeadraceError as error:
+                await abort(context, error)
+            except Exception:
+                logger.exception("a call failed")
+                failure = HeadraceError("the server failed on this request; its log says why")
+                await abort(context, failure)
+            finally:
+                if task is not None:
+                    self._under_way.discard(task)
+
+        return answer
+
+
+class _ClientGone(Exception):
+    """There is nobody to write to any more."""
+
+
+async def write(context: Any, data: bytes) -> None:
+    """Send a message of the call's stream; waits while the client's window is full. Ends the call if the client is gone."""
+    try:
+        await context.write(data)
+    except Exception as error:  # gRPC raises private types here, and only for a call that is over
+        raise _ClientGone from error
+
+
+async def abort(context: Any, error: HeadraceError) -> None:
+    """End the call with the status of ``error``; it does not return."""
+    status = status_of(error)
+    if status not in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE}:
+        logger.warning("a call was not served", code=error.code, detail=error.detail)
+    trailing = ((CODE_METADATA, error.code), (SIDE_EFFECTS_METADATA, refusal_of(error).side_effects))
+    await context.abort(status, error.detail, trailing)
+
+
+def status_of(error: HeadraceError) -> grpc.StatusCode:
+    """Return the status that an error is answered with where the answer itself can't say it."""
+    if isinstance(error, Unavailable):
+        return grpc.StatusCode.UNAVAILABLE
+    if isinstance(error, (JournalCorrupt, SequenceLost)):
+        return grpc.StatusCode.DATA_LOSS
+    if isinstance(error, Refused):
+        return grpc.StatusCode.INVALID_ARGUMENT
+    return grpc.StatusCode.INTERNAL
+
+
+def parse(kind: type[M], data: bytes) -> M:
+    """Return the request as a message; InvalidRequest if it is none."""
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise InvalidRequest(f"the request is no {kind.DESCRIPTOR.full_name}") from None

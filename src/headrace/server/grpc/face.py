@@ -1,0 +1,106 @@
+"""The gRPC server of a process: bound before anything is opened, started when requests can be answered, stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from headrace.errors import PortInUse
+from headrace.log.log import Log
+from headrace.runtime.clock import Clock, SystemClock
+from headrace.server.grpc import log_append, wal_stream
+from headrace.server.grpc.log_append import LogAppend
+from headrace.server.grpc.wal_stream import WalStream
+from headrace.server.http.bodies import BODY_BYTES_MAX
+from headrace.server.service import Service
+from headrace.server.subscriptions import Subscriptions
+
+MESSAGE_BYTES_MAX: Final = BODY_BYTES_MAX + (1 << 20)
+"""Largest request: what an HTTP body may hold, and an append's other fields."""
+KEEPALIVE_MS: Final = 20_000
+KEEPALIVE_TIMEOUT_MS: Final = 10_000
+"""A silent connection is asked whether it lives: a dead subscriber's stream must not bound its acks for long."""
+PING_PAUSE_MS_MIN: Final = 5_000
+"""How often a client may ask the same."""
+STREAMS_END_S_MAX: Final = 2.0
+"""How long a stop waits for streams: what can't be written to a slow subscriber by then is sent again when it comes back."""
+APPENDS_END_S_MAX: Final = 10.0
+"""How long a stop waits for appends to be durable and answered."""
+
+
+class GrpcFace:
+    """The services of one server at one address. Make it with :meth:`bind`, then :meth:`start`, then :meth:`stop`."""
+
+    def __init__(self, server: grpc.aio.Server, host: str, port: int) -> None:
+        """Hold a server that is bound; :meth:`bind` is the usual way."""
+        self.host = host
+        self.port = port
+        self._server = server
+        self._health = health.aio.HealthServicer()
+        self._subscriptions: Subscriptions | None = None
+        self._wal_stream: WalStream | None = None
+        self._log_append: LogAppend | None = None
+
+    @classmethod
+    def bind(cls, host: str, address: str) -> GrpcFace:
+        """Take ``address``, the ``HOST:PORT`` of ``host`` (port 0: a free one); nothing is answered yet. PortInUse."""
+        server = grpc.aio.server(
+            options=(
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+                ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+                ("grpc.http2.min_ping_interval_without_data_ms", PING_PAUSE_MS_MIN),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_PAUSE_MS_MIN),
+            )
+        )
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise PortInUse(
+                f"{address} can't be listened on: {error}", hint="Choose another --grpc."
+            ) from None
+        return cls(server, host, port)
+
+    async def start(self, service: Service, log: Log, *, clock: Clock | None = None) -> None:
+        """Begin to answer."""
+        clock = clock or SystemClock()
+        self._subscriptions = Subscriptions(log, clock=clock)
+        await self._subscriptions.start()
+        self._wal_stream = WalStream(log, self._subscriptions)
+        self._log_append = LogAppend(service, clock)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._server.add_generic_rpc_handlers((self._wal_stream.handler(), self._log_append.handler()))
+        names = (wal_stream.SERVICE, log_append.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        for name in names:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+
+    def begin_stop(self) -> None:
+        """Let every stream end, as soon as what was read of it is answered."""
+        if self._subscriptions is not None:
+            self._subscriptions.stop_waiting()
+        if self._log_append is not None:
+            self._log_append.stop()
+
+    async def stop(self) -> None:
+        """Answer what is being appended, end all streams with UNAVAILABLE, and close the address; before the log is closed.
+
+        Once stopped, or never started, it does nothing more than let go of the address.
+        """
+        self.begin_stop()
+        if self._wal_stream is not None and self._log_append is not None:
+            await self._health.enter_graceful_shutdown()
+            await asyncio.gather(
+                self._wal_stream.calls.wait_ended(STREAMS_END_S_MAX),
+                self._log_append.calls.wait_ended(APPENDS_END_S_MAX),
+            )
+        await self._server.stop(None)
+        subscriptions, self._subscriptions = self._subscriptions, None
+        if subscriptions is not None:
+            await subscriptions.close()

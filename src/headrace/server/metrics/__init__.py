@@ -1,0 +1,1 @@
+"""Metrics for Prometheus at ``GET /metrics``: one file a subject, one line in ``exposition.SUBJECTS``."""

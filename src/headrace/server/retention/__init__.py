@@ -1,0 +1,1 @@
+"""Retention at work: the loop that drops segments, what it says of itself, and how far behind consumers are."""

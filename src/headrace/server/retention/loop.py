@@ -1,0 +1,212 @@
+"""The loop: every minute it seals a segment that is due, drops what the plan says, and raises or clears alarms.
+
+What it does survives a crash at any step: an alarm is raised before the drop that it speaks of, and a drop removes the
+oldest segment first. Where the journal can't be written it rests: then nothing grows, and nothing should go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from headrace.entries.hlc import to_ms
+from headrace.errors import HeadraceError, StoreUnavailable
+from headrace.log.log import Log
+from headrace.log.retention.consumers import written_at_ms
+from headrace.log.retention.plan import RETENTION_S_FLOOR, Fate, Losing, Terms, should_roll
+from headrace.log.tail import FeedTail
+from headrace.runtime.clock import Clock
+from headrace.runtime.logs import get_logger
+from headrace.server.retention.lags import FeedLags, find_lags
+from headrace.server.retention.rates import RateWindow, key_of
+from headrace.server.retention.steady import SteadyTime
+from headrace.server.retention.survey import Moment, Survey, take_survey
+
+logger = get_logger("server.retention")
+
+PLACE_LOST: Final = "place-lost"
+"""Alarm: the byte cap took what a consumer that holds had not read yet. It clears when the consumer is back in range or has
+not been seen for ``subscriber-expiry``."""
+BYTES_HIGH: Final = "retention-bytes"
+"""Alarm: the journal takes so much of the byte cap that the cap will soon decide what goes."""
+GROWTH_LOOK_S: Final = 5.0
+"""The journal's growth is looked at this often, so that the byte cap is kept between two passes too."""
+GROWTH_PARTS: Final = 16
+"""A pass runs early once the journal has grown by this part of the byte cap."""
+
+
+class Retention:
+    """The retention of one log. ``holding`` is taken by a pass from its first look to its drop, and by who begins to hold:
+    what was answered to them stays true.
+    """
+
+    def __init__(self, log: Log, clock: Clock, note_seen: Callable[[], Awaitable[None]]) -> None:
+        """``note_seen`` writes down who has been heard of since; nothing runs before :meth:`start`."""
+        self.holding = asyncio.Lock()
+        self.window = RateWindow()
+        self.dropped: Counter[Fate] = Counter()
+        """Bytes dropped since the start, by the reason."""
+        self.segments_dropped: Counter[Fate] = Counter()
+        self._log = log
+        self._clock = clock
+        self._note_seen = note_seen
+        self._time = SteadyTime(clock)
+        self._started_ms = self._time.now_ms()
+        self._task: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._unfinished = False
+        """A drop failed half way: what is not served any more may still take space."""
+
+    async def start(self) -> None:
+        """Begin with the passes; the first one runs at once."""
+        settings = self._log.retention
+        if settings.retention_s < RETENTION_S_FLOOR:
+            logger.warning("the retention is shorter than RFC-010's 60 minutes", seconds=settings.retention_s)
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """End after the pass that runs; call it before the log is closed."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    def terms(self) -> Terms:
+        """Return what is in force now."""
+        return self._log.retention.terms(self._time.now_ms(), self._started_ms)
+
+    async def survey(self) -> Survey:
+        """Look at the journal and its consumers now; changes nothing. Raises StoreUnavailable, JournalCorrupt."""
+        await self._note_seen()
+        await self._log.refresh()
+        return await asyncio.to_thread(
+            take_survey, self._log.store, self._log.metadata, self.terms(), self._clock.monotonic()
+        )
+
+    async def lags(self, tails: Sequence[FeedTail]) -> list[FeedLags]:
+        """Return how far behind everyone is in each of ``tails``. Raises StoreUnavailable, JournalCorrupt."""
+        log, at_s, terms = self._log, self._clock.monotonic(), self.terms()
+
+        def look() -> list[FeedLags]:
+            moment = Moment(terms, at_s, log.store.segments())
+            return find_lags(log.store, log.metadata, tails, moment, self.window)
+
+        return await asyncio.to_thread(look)
+
+    async def run_pass(self) -> Survey:
+        """Carry out the plan once; returns the survey that it was made from."""
+        await self._roll_if_due()
+        async with self.holding:
+            survey = await self.survey()
+            positions = {key_of(one): one.position for one in survey.consumers if one.position is not None}
+            self.window.add(survey.at_s, survey.end, positions)
+            if survey.plan.position > survey.segments[0].first_position or self._unfinished:
+                await self._drop(survey)
+        await self._settle_alarms(survey)
+        return survey
+
+    async def _run(self) -> None:
+        pause_s = self._log.retention.every_s
+        grown = max(1, self.terms().bytes_max // GROWTH_PARTS)
+        while not self._stop.is_set():
+            end = self._log.store.end()
+            try:
+                if self._log.store.not_writable() is None:
+                    await self.run_pass()
+            except HeadraceError as error:
+                logger.error("retention could not do its work", code=error.code, detail=error.detail)
+            except Exception:
+                logger.exception("retention failed; it goes on at the next pass")
+            due_s = self._clock.monotonic() + pause_s
+            while (left_s := due_s - self._clock.monotonic()) > 0 and not self._stop.is_set():
+                if self._log.store.end() - end > grown:
+                    break
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), min(left_s, GROWTH_LOOK_S))
+
+    async def _roll_if_due(self) -> None:
+        store = self._log.store
+        open_segment = (await asyncio.to_thread(store.segments))[-1]
+        if open_segment.end == open_segment.first_position:
+            return
+        first_ms = await asyncio.to_thread(written_at_ms, store, open_segment.first_position)
+        if first_ms is None:  # damaged
+            first_ms = to_ms(open_segment.newest_global_ts)
+        if should_roll(open_segment, first_ms, self.terms()):
+            try:
+                await self._log.roll()
+            except (
+                HeadraceError
+            ) as error:  # a full disk is the very moment at which the drop that follows matters
+                logger.error("a segment can't be sealed", code=error.code, detail=error.detail)
+                return
+            logger.info("segment sealed, so that it can age", position=f"{open_segment.first_position:#x}")
+
+    async def _drop(self, survey: Survey) -> None:
+        for losing in survey.plan.losing:
+            await self._say_lost(losing, survey.terms)
+        going = [one for one in survey.plan.fates if one.fate.goes]
+        for one in going:
+            self.dropped[one.fate] += one.segment.size
+            self.segments_dropped[one.fate] += 1
+        self._unfinished = True
+        oldest = await self._log.drop_before(survey.plan.position)
+        self._unfinished = False
+        logger.info(
+            "segments dropped",
+            segments=len(going),
+            bytes=survey.plan.bytes_before - survey.plan.bytes_after,
+            reasons=sorted({one.fate.value for one in going}),
+            oldest_position=f"{oldest:#x}",
+            newest_dropped_lsn=str(self._log.store.dropped_lsn()),
+        )
+
+    async def _say_lost(self, losing: Losing, terms: Terms) -> None:
+        consumer = losing.consumer
+        if not consumer.holds(terms.now_ms):
+            logger.warning(
+                "a consumer that does not hold falls out of the retention", who=consumer.describe()
+            )
+            return
+        detail = (
+            f"the {consumer.describe()} loses its place: the journal has reached the byte cap of {terms.bytes_max} bytes "
+            "(retention-bytes-max), which wins over everyone who holds"
+        )
+        logger.error(
+            "a consumer that holds loses its place", who=consumer.describe(), bytes_max=terms.bytes_max
+        )
+        await self._try_alarm(PLACE_LOST, detail, terms.now_ms, feed=consumer.feed, agent_id=consumer.name)
+
+    async def _settle_alarms(self, survey: Survey) -> None:
+        """Raise or clear the alarm of a crowded journal, and clear those of consumers that are in range again."""
+        plan, terms, metadata = survey.plan, survey.terms, self._log.metadata
+        standing = {
+            (row.code, row.agent_id)
+            for row in await asyncio.to_thread(metadata.alarms)
+            if row.cleared_at_ms is None
+        }
+        if plan.crowded(terms):
+            share = 100 * plan.bytes_after // terms.bytes_max if terms.bytes_max else 100
+            detail = f"the journal takes {plan.bytes_after} bytes, {share} % of retention-bytes-max ({terms.bytes_max})"
+            await self._try_alarm(BYTES_HIGH, detail, terms.now_ms)
+        elif (BYTES_HIGH, "") in standing:
+            await asyncio.to_thread(metadata.clear_alarms, BYTES_HIGH, agent_id="", now_ms=terms.now_ms)
+        losing = {one.consumer.name for one in plan.losing}
+        for code, name in standing:
+            own = [one for one in survey.consumers if one.name == name]
+            out = any((one.lost or name in losing) and terms.now_ms < (one.hold_until_ms or 0) for one in own)
+            if code == PLACE_LOST and not out:
+                await asyncio.to_thread(metadata.clear_alarms, code, agent_id=name, now_ms=terms.now_ms)
+
+    async def _try_alarm(
+        self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = ""
+    ) -> None:
+        """A full disk is the very moment at which dropping matters, so it does not wait for an alarm to be written."""
+        raise_alarm = self._log.metadata.raise_alarm
+        try:
+            await asyncio.to_thread(raise_alarm, code, detail, now_ms, feed=feed, agent_id=agent_id)
+        except StoreUnavailable as error:
+            logger.error("an alarm can't be written", alarm=code, detail=error.detail)

@@ -1,0 +1,153 @@
+"""Where a stream over all feeds begins, what it reads next, and where it can go on behind damage. Everything here blocks."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, NamedTuple
+
+from headrace.entries.lsn import ZERO, Lsn
+from headrace.errors import BeyondHead, JournalCorrupt, LsnNotAvailable, SequenceLost, SequenceNotAvailable
+from headrace.log.contract import Store
+from headrace.log.retention.consumers import first_sequence_at
+from headrace.log.tail import FeedTail
+from headrace.wire.batch import Batch, batches_of
+from headrace.wire.frame import Frame, FrameKind
+from headrace.wire.segment import FramePlace
+
+CHUNK_BYTES: Final = 4 << 20
+"""Read at a time: what a stream holds in memory is this (or one frame, if that is larger), twice."""
+GLANCE_BYTES: Final = 1 << 16
+"""Read at a time to find the oldest entry behind control frames."""
+
+
+class Start(NamedTuple):
+    """Where a walk begins. Entries below ``lsn`` are left out; everything up to ``walked`` is behind the stream."""
+
+    position: int
+    lsn: Lsn
+    walked: Lsn
+
+
+def head_of(store: Store) -> Lsn:
+    """Return the newest LSN of all feeds; ZERO on an empty log. Answers from memory."""
+    return Lsn.parse(max((tail.newest_lsn for tail in store.tails()), default=str(ZERO)))
+
+
+def oldest_of(store: Store) -> Lsn:
+    """Return the oldest retained LSN; ZERO on an empty log, the newest dropped one where nothing is retained.
+
+    Behind damage: the first one that can be read.
+    """
+    at = store.oldest_position()
+    try:
+        while frames := store.walk(at, bytes_max=GLANCE_BYTES):
+            for frame in frames:
+                if frame.header.kind == FrameKind.ENTRIES:
+                    return frame.header.lsn(0)
+            at = frames[-1].header.end
+    except SequenceNotAvailable:  # dropped meanwhile
+        return oldest_of(store)
+    except (JournalCorrupt, SequenceLost):
+        return first_intact_after(store, at) or store.dropped_lsn()
+    return store.dropped_lsn()
+
+
+def find_start(store: Store, lsn: Lsn | None) -> Start:
+    """Return where a stream from ``lsn`` on (None: the oldest retained entry) begins.
+
+    Raises LsnNotAvailable if something at or above ``lsn`` was dropped, and BeyondHead: whoever names such an LSN has seen
+    more than this log holds.
+    """
+    dropped = store.dropped_lsn()
+    if lsn is None:
+        return Start(store.oldest_position(), ZERO, dropped)
+    if lsn < dropped:
+        raise not_available(store, lsn)
+    head = head_of(store)
+    if lsn > head:
+        raise BeyondHead(f"beyond_head: start_lsn={lsn} is above head_lsn={head}", head_lsn=str(head))
+    return Start(store.seek(lsn.global_ts), lsn, dropped)
+
+
+def not_available(store: Store, start: Lsn) -> LsnNotAvailable:
+    """Return the answer to who asks for what retention has dropped, in the words of RFC-010 §4.3."""
+    oldest, head = oldest_of(store), head_of(store)
+    return LsnNotAvailable(
+        f"lsn_not_available: start_lsn={start} older than oldest_lsn={oldest}; "
+        f"perform a base snapshot and restart from head_lsn={head}",
+        start_lsn=str(start),
+        oldest_lsn=str(oldest),
+        head_lsn=str(head),
+    )
+
+
+class Chunk(NamedTuple):
+    """A stretch of the journal as batches. ``end``: the position behind it; ``walked``: the last LSN up to there."""
+
+    batches: list[Batch]
+    end: int
+    walked: Lsn
+
+
+def read_chunk(store: Store, position: int, walked: Lsn, start: Lsn, entries_max: int) -> Chunk:
+    """Return the entries from ``position`` on that are at ``start`` or later; raises as :func:`read_on` does."""
+    frames = read_on(store, position, walked)
+    with_entries = (frame.header for frame in reversed(frames) if frame.header.count)
+    last = next(with_entries, None)
+    return Chunk(
+        batches=list(batches_of(frames, start=start, entries_max=entries_max)),
+        end=frames[-1].header.end if frames else position,
+        walked=last.lsn(last.count - 1) if last is not None else walked,
+    )
+
+
+def read_on(store: Store, position: int, walked: Lsn) -> list[Frame]:
+    """Return the frames from ``position`` on, at least one if there is any; ``walked`` is the last LSN before them.
+
+    Raises LsnNotAvailable if entries between were dropped, and JournalCorrupt, or SequenceLost where a repair
+    skipped something, saying from which LSN one can go on.
+    """
+    try:
+        return list(store.walk(position, bytes_max=CHUNK_BYTES))
+    except SequenceNotAvailable:
+        oldest = store.oldest_position()
+        if walked < store.dropped_lsn():
+            raise not_available(store, walked) from None
+        # Only what this stream had already, and control frames, were dropped.
+        return read_on(store, oldest, walked) if oldest > position else []
+    except (JournalCorrupt, SequenceLost) as damage:
+        following = first_intact_after(store, position)
+        on = (
+            f"go on from start_lsn={following}"
+            if following is not None
+            else "nothing readable stands behind it yet"
+        )
+        raise type(damage)(
+            f"data_loss: after lsn={walked} the journal is damaged at position {position:#x}; {on}: {damage.detail}",
+            position=position,
+            next_lsn=str(following) if following is not None else None,
+        ) from damage
+
+
+def first_intact_after(store: Store, position: int) -> Lsn | None:
+    """Return the LSN of the first entry above the frame at ``position`` that can be read; None if there is none.
+
+    Asks the indexes, because behind damage nobody can say where the next frame begins.
+    """
+    waiting: list[tuple[int, FramePlace, FeedTail]] = []
+
+    def look(tail: FeedTail, sequence_id: int) -> None:
+        places = store.places(tail.region_id, sequence_id, tail.head, frames_max=1)
+        if places:
+            heapq.heappush(waiting, (places[0].position, places[0], tail))
+
+    for tail in store.tails():
+        if tail.first_sequence_id:
+            look(tail, first_sequence_at(store, tail, position + 1))
+    while waiting:
+        _, place, tail = heapq.heappop(waiting)
+        try:
+            return store.read([place])[0].header.lsn(0)
+        except (JournalCorrupt, SequenceNotAvailable):
+            look(tail, place.first_sequence_id + place.count)
+    return None

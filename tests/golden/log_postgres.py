@@ -1,0 +1,83 @@
+"""The golden log in PostgreSQL: made as a dump in SQL, and described as plain values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headrace.errors import DuplicateEntry
+from headrace.log.metadata.postgres import PostgresMetadata
+from headrace.log.postgres.connection import parse_address
+from headrace.log.postgres.store import PostgresStore
+from tests.bench import Bench, append
+from tests.postgres import Cluster
+
+FEED = "vmapi::vm"
+SEGMENT_BYTES = 4096
+
+
+def make_log_postgres(path: Path) -> None:
+    """Two feeds over several segments, the oldest dropped; an owner changed, a quarantine; listener, subscriber, alarm."""
+    with Cluster() as cluster:
+        dsn = cluster.create_database("log")
+        store = PostgresStore(parse_address(dsn), segment_bytes=SEGMENT_BYTES)
+        bench = Bench(store)
+        bench.register(FEED, instance="i-1")
+        bench.append(FEED, '{"n":63}', sequence_ids=[63])
+        bench.register(
+            "acme.orders", "agent-2", tenant="acme", new_incarnation="1d0b1f8e-0000-4000-8000-000000000002"
+        )
+        for number in range(24):
+            bench.clock.ms += 10
+            feed, producer = ((FEED, "agent-1"), ("acme.orders", "agent-2"))[number % 2]
+            bench.append(feed, f'{{"n":{number}}}', "x" * 200, producer=producer, source=str(number).encode())
+        bench.register("acme.orders", "agent-3", takeover=True)
+        bench.append("acme.orders", '{"after":"takeover"}', producer="agent-3", source=b"p")
+        refused = bench.ask(append("acme.orders", "{}", producer="agent-3", sequence_ids=(1,)))[0]
+        assert isinstance(refused, DuplicateEntry)
+        store.drop_before(store.segments()[1].first_position)
+        metadata = PostgresMetadata(store.pool)
+        metadata.register_listener("listener-1", FEED, hold=True, now_ms=bench.clock.ms)
+        metadata.put_position("listener-1", FEED, "inc", 64, "1.2.64", bench.clock.ms)
+        metadata.begin_subscriber("anonymous", "", str(bench.tail(FEED).newest), bench.clock.ms)
+        metadata.raise_alarm(
+            DuplicateEntry.code,
+            "agent-3 was quarantined",
+            bench.clock.ms,
+            feed="acme.orders",
+            agent_id="agent-3",
+        )
+        store.close()
+        dump = cluster.run("pg_dump", "--inserts", "--no-owner", database="log").stdout
+        path.with_suffix(".json").write_text(
+            json.dumps(describe_log(dsn), indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
+    # Lines for psql alone differ with its minor version.
+    lines = (line for line in dump.splitlines(keepends=True) if not line.startswith("\\"))
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def describe_log(dsn: str) -> dict[str, Any]:
+    """Everything that the log in a database holds, as plain values."""
+    store = PostgresStore(parse_address(dsn), segment_bytes=SEGMENT_BYTES)
+    bench, metadata = Bench(store), PostgresMetadata(store.pool)
+    described = {
+        "end": store.end(),
+        "oldest": store.oldest_position(),
+        "dropped": str(store.dropped_lsn()),
+        "segments": [list(one) for one in store.segments()],
+        "tails": msgspec.to_builtins(store.tails()),
+        "entries": {
+            tail.name: {number: value.decode() for number, value in bench.values(tail.name).items()}
+            for tail in store.tails()
+        },
+        "lsns": [[str(lsn), number] for lsn, number in bench.walked()],
+        "listeners": [list(row) for row in metadata.listeners(FEED)],
+        "subscribers": [list(row) for row in metadata.subscribers()],
+        "alarms": [list(row) for row in metadata.alarms()],
+    }
+    store.close()
+    return described
