@@ -290,3 +290,24 @@ def test_a_subclass_of_the_drivers_connection_is_taken(database: Database, sourc
         assert Outbox.add(app, FEED, {}, key="1") > 0
     with pytest.raises(Usage, match="no form for"):
         Outbox.add(object(), FEED, {})  # type: ignore[arg-type]  # that is the point
+
+
+def test_dump_whose_restore_happens_to_have_the_origins_number_is_still_a_dump(
+    source: PostgresSource, database: Database
+) -> None:
+    """Young databases have the same small numbers. What waits names a transaction that is yet to come here, and whose rows must
+    not be joined to it."""
+    add(database, "a")
+    claim(source, 1)
+    assert [row.key for row in post(source)] == ["a"]
+    add(database, "b", "c")
+    with database.connect(autocommit=False) as restored:
+        restored.execute("UPDATE headrace.headrace_origin SET tx = pg_current_xact_id()")
+        restored.execute(
+            "UPDATE headrace.headrace_outbox SET tx = (pg_current_xact_id()::text::bigint + 10)::text::xid8 WHERE key <> 'a'"
+        )
+    claim(source, 2, 2)
+    later = [f"later {number}" for number in range(20)]
+    for key in later:
+        add(database, key)
+    assert [row.key for row in post(source, 2)] == ["b", "c", *later]

@@ -67,12 +67,22 @@ UPDATE headrace.headrace_outbox SET tx = pg_current_xact_id()
 WHERE change_feed_id = %(feed)s AND (
     id > %(looked)s OR tx = ANY(%(late)s::xid8[]) OR (tx >= %(from)s::xid8 AND tx < %(to)s::xid8))"""
 _SHIFT: Final = 1 << 62
+_ORIGIN_ROWS: Final = 1_000
 _SET_APART: Final = f"""
 UPDATE headrace.{{table}} SET tx = (tx::text::bigint + {_SHIFT})::text::xid8
 WHERE {{feed}} = %(feed)s AND tx < '{_SHIFT}'::xid8 AND tx <> %(own)s::xid8"""
-_ORIGIN: Final = """
-SELECT mod(tx::text::bigint, 1::bigint << 32) = xmin::text::bigint, pg_current_xact_id()::text::bigint
-FROM headrace.headrace_origin WHERE feed = %s"""
+_ORIGIN: Final = f"""
+SELECT mod(tx::text::bigint, 1::bigint << 32) = xmin::text::bigint AND NOT EXISTS (
+    SELECT FROM (
+        SELECT tx, xmin FROM headrace.headrace_outbox
+        WHERE change_feed_id = %(feed)s AND tx < '{_SHIFT}'::xid8 ORDER BY id DESC LIMIT {_ORIGIN_ROWS}
+    ) AS o
+    WHERE mod(o.xmin::text::bigint - mod(o.tx::text::bigint, 1::bigint << 32) + (1::bigint << 32), 1::bigint << 32)
+        >= 1::bigint << 31
+), pg_current_xact_id()::text::bigint
+FROM headrace.headrace_origin WHERE feed = %(feed)s"""
+# A row's xmin is its transaction's id, or a later one of a savepoint. After a restore it is the restoring transaction's. In a
+# young database that may be the very number that the origin names: then newer rows name transactions yet to come.
 _FORGET_ORIGIN: Final = "DELETE FROM headrace.headrace_origin WHERE feed = %s"
 _SET_ORIGIN: Final = "INSERT INTO headrace.headrace_origin (feed) VALUES (%s)"
 _SET_ALARM: Final = (
@@ -174,7 +184,7 @@ def _settle_origin(connection: Source, owner: PostgresOwner) -> PostgresOwner:
     The rows are joined into one transaction, which tears none of them. All others that are kept, and their marks, get ids
     that no transaction here will ever have.
     """
-    row = connection.execute(_ORIGIN, (owner.feed,)).fetchone()
+    row = connection.execute(_ORIGIN.encode(), {"feed": owner.feed}).fetchone()
     if row is None:
         connection.execute(_SET_ORIGIN, (owner.feed,))
         return owner
