@@ -295,7 +295,7 @@ def test_a_subclass_of_the_drivers_connection_is_taken(database: Database, sourc
 def test_dump_whose_restore_happens_to_have_the_origins_number_is_still_a_dump(
     source: PostgresSource, database: Database
 ) -> None:
-    """Young databases have the same small numbers. What waits names a transaction that is yet to come here, and whose rows must
+    """Young databases have the same small numbers. What waits names a transaction that is yet to come here, whose rows must
     not be joined to it."""
     add(database, "a")
     claim(source, 1)

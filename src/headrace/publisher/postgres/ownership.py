@@ -81,8 +81,8 @@ SELECT mod(tx::text::bigint, 1::bigint << 32) = xmin::text::bigint AND NOT EXIST
         >= 1::bigint << 31
 ), pg_current_xact_id()::text::bigint
 FROM headrace.headrace_origin WHERE feed = %(feed)s"""
-# A row's xmin is its transaction's id, or a later one of a savepoint. After a restore it is the restoring transaction's. In a
-# young database that may be the very number that the origin names: then newer rows name transactions yet to come.
+# A row's xmin is its transaction's id, or a later one of a savepoint. After a restore it is the restoring transaction's; in
+# a young database that may be the very number that the origin names: then newer rows name transactions yet to come.
 _FORGET_ORIGIN: Final = "DELETE FROM headrace.headrace_origin WHERE feed = %s"
 _SET_ORIGIN: Final = "INSERT INTO headrace.headrace_origin (feed) VALUES (%s)"
 _SET_ALARM: Final = (
