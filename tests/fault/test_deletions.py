@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace.log.metadata.sqlite import METADATA_NAME
 
 from headrace.errors import JournalCorrupt, JournalLoss, SequenceNotAvailable
 from headrace.log.files.store import FileStore
 from headrace.log.history import frames_of_range
 from headrace.log.log import Log
+from headrace.log.metadata.sqlite import METADATA_NAME
 from tests.bench import append
 from tests.fault.journals import opened, segments
 from tests.stores import fill

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
-from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 
 from headrace.errors import FormatTooNew
 from headrace.log.files.store import FileStore
 from headrace.log.log import Log
+from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 from headrace.wire.frame import HEADER_SIZE
 from headrace.wire.mark import SLOT_SIZE
 from headrace.wire.segment import INDEX_FOOT_SIZE, START_SIZE

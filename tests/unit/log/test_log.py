@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 
 from headrace.errors import (
     DuplicateEntry,
@@ -21,6 +20,7 @@ from headrace.errors import (
 )
 from headrace.log.files.store import FileStore
 from headrace.log.log import Log, LogSettings
+from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 from headrace.log.requests import Appended
 from headrace.log.tail import FeedTail
 from headrace.runtime.disk import Disk
