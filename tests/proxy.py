@@ -11,6 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
@@ -48,7 +49,7 @@ class Proxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._links: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._trap: _Trap | None = None
 
     def __enter__(self) -> Proxy:
@@ -59,7 +60,7 @@ class Proxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._call(self._cut())
+        self._call(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CALL_S_MAX)
         self._loop.close()
@@ -106,17 +107,46 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S_MAX)
 
     async def _listen(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        if self._listener is None:
+            self._listener = socket.create_server(("127.0.0.1", self.port))
+            self._listener.setblocking(False)
+            self._loop.add_reader(self._listener, self._accept, self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        """By hand and in one go: asyncio loses a connection that it accepts while its server, or the task, is ended."""
+        try:
+            accepted, _ = listener.accept()
+        except OSError:  # the client has gone again
+            return
+        accepted.setblocking(False)
+        self.accepted += 1
+        link = self._loop.create_task(self._serve(accepted))
+        self._links.add(link)
+        link.add_done_callback(partial(self._over, accepted))
+
+    def _over(self, accepted: socket.socket, link: asyncio.Task[None]) -> None:
+        self._links.discard(link)
+        if link.cancelled():  # before it began
+            accepted.close()
 
     async def _cut(self) -> None:
         self._refuse()
         await self._reset()
 
+    async def _end(self) -> None:
+        """Cut, and let everything come to its end."""
+        await self._cut()
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+        turn = self._loop.create_future()  # what was aborted is closed in the loop's next turn
+        self._loop.call_soon(turn.set_result, None)
+        await turn
+
     def _refuse(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            self._loop.remove_reader(listener)
+            listener.close()
 
     async def _reset(self) -> None:
         links = set(self._links)
@@ -125,17 +155,12 @@ class Proxy:
         if links:
             await asyncio.wait(links)
 
-    async def _accept(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        link = asyncio.current_task()
-        if link is None:
-            raise RuntimeError("a connection is served outside a task")
-        if self._server is None:  # it was accepted in the very moment of the cut
-            _reset(to_client)
-            return
-        self.accepted += 1
-        self._links.add(link)
-        writers, end = [to_client], _reset
+    async def _serve(self, accepted: socket.socket) -> None:
+        writers: list[asyncio.StreamWriter] = []
+        end = _reset
         try:
+            client, to_client = await asyncio.open_connection(sock=accepted)
+            writers.append(to_client)
             await self._flowing.wait()
             target, to_target = await asyncio.open_connection(*self.target)
             writers.append(to_target)
@@ -149,7 +174,8 @@ class Proxy:
         finally:
             for writer in writers:
                 end(writer)
-            self._links.discard(link)
+            if not writers:
+                accepted.close()
 
     async def _pump(
         self,

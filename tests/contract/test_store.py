@@ -300,16 +300,38 @@ def test_the_open_end_is_never_dropped(bench: Bench) -> None:
 
 
 def test_seek_finds_the_first_frame_of_a_time_or_later(bench: Bench) -> None:
+    """Control frames have no entry, so it does not matter on which side of one it ends."""
     fill(bench, FEEDS, 60)
     frames = list(bench.store.walk(bench.store.oldest_position(), bytes_max=ALL))
     while frames[-1].header.end < bench.store.end():
         frames += bench.store.walk(frames[-1].header.end, bytes_max=ALL)
-    for frame in frames:
-        header = frame.header
-        assert bench.store.seek(header.last_global_ts) == header.position
-        assert bench.store.seek(header.last_global_ts + 1) == header.end
-    assert bench.store.seek(0) == bench.store.oldest_position()
+    entries = [frame.header for frame in frames if frame.header.kind == FrameKind.ENTRIES]
+    for header, before in zip(entries, [None, *entries], strict=False):
+        for wanted in (header.global_ts, header.last_global_ts):
+            found = bench.store.seek(wanted)
+            assert (0 if before is None else before.end) <= found <= header.position
+    assert entries[-1].end <= bench.store.seek(entries[-1].last_global_ts + 1) <= bench.store.end()
+    assert bench.store.oldest_position() <= bench.store.seek(0) <= entries[0].position
     assert bench.store.seek(1 << 63) == bench.store.end()
+
+
+def test_seek_is_not_led_astray_by_values_that_look_like_headers(bench: Bench) -> None:
+    """A value may hold whole headers, with checksums that fit, of frames said to stand just there."""
+    bench.register("a")
+    wanted = bench.append("a", "before")
+    place = bench.store.end()
+    header = bench.store.walk(bench.store.oldest_position(), bytes_max=ALL)[-1].header
+    forged = b"".join(
+        header._replace(position=place + at, global_ts=1, body_size=1 << 20).encode()
+        for at in range(150, 4000, 96)
+    )
+    for offset in range(0, 96, 7):
+        bench.append("a", b"x" * offset + forged)
+    later = bench.append("a", "after")
+    for one in (wanted, later):
+        at = bench.store.seek(one.first_lsn.global_ts)
+        frame = bench.store.walk(at, bytes_max=1)[0]
+        assert frame.header.first_sequence_id == one.first_sequence_id
 
 
 def test_segments_tell_what_retention_needs(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from headrace.errors import FormatTooNew
 from headrace.log.files.store import FileStore
 from headrace.log.log import Log
 from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
-from headrace.wire.frame import HEADER_SIZE
+from headrace.wire.frame import HEADER_SIZE, parse_header
 from headrace.wire.mark import SLOT_SIZE
 from headrace.wire.segment import INDEX_FOOT_SIZE, START_SIZE
 from tests.fault.journals import headers, offset_of, opened, read_mark, segments, set_mark, snapshot
@@ -87,10 +87,23 @@ def test_frame_in_the_torn_end(journal: Path) -> None:
     """Behind something damaged, which this version would have set aside."""
     path = segments(journal)[-1]
     at = offset_of(path, read_mark(journal).end)
+    data = path.read_bytes()
+    header = parse_header(data, at)
+    assert header is not None
+    moved = header._replace(position=header.position + 1).encode()
+    path.write_bytes(data[:at] + b"x" + moved + data[at + HEADER_SIZE :])
+    make_newer(path, at + 1, HEADER_SIZE)
+    refused(journal, "frame at position")
+
+
+def test_value_that_looks_like_a_newer_frame_stops_nobody(journal: Path) -> None:
+    """In the torn end, at a place where no frame of that position can stand."""
+    path = segments(journal)[-1]
+    at = offset_of(path, read_mark(journal).end)
     make_newer(path, at, HEADER_SIZE)
     data = path.read_bytes()
     path.write_bytes(data[:at] + b"x" + data[at:])
-    refused(journal, "frame at position")
+    FileStore(journal).close()
 
 
 def test_metadata(journal: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -11,7 +12,7 @@ import msgspec
 
 from headrace.entries.feed import check_tenant
 from headrace.entries.lsn import Lsn
-from headrace.errors import FeedNotFound, JournalCorrupt
+from headrace.errors import FeedNotFound, HeadraceError, JournalCorrupt
 from headrace.log import history
 from headrace.log.contract import Store
 from headrace.log.files.store import SEGMENT_BYTES
@@ -265,7 +266,12 @@ class Log:
         for future in list(self._walkers):
             _wake(future)
         for feed in list(self._waiting):
-            head = self.tail(feed).head
+            try:
+                head = self.tail(feed).head
+            except (
+                HeadraceError
+            ):  # its waiters meet the same, each for itself; the others must not wait for it
+                head = sys.maxsize
             if head > self._seen.get(feed, head):
                 del self._seen[feed]
                 for future in self._waiting.pop(feed):

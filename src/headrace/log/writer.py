@@ -211,6 +211,9 @@ class Writer:
             hurt = [request.feed == damage.members.get("change-feed-id") for request in requests]
             if not any(hurt):
                 raise
+            for request, is_hurt in zip(requests, hurt, strict=True):
+                if is_hurt:
+                    _note_in_chain(request, damage)  # before those behind it in its chain are judged
             others = iter(
                 self._decide(
                     [request for request, is_hurt in zip(requests, hurt, strict=True) if not is_hurt]

@@ -93,7 +93,7 @@ class Subscriptions:
         """Return the newest and the oldest retained LSN."""
         await self._log.refresh()
         position = self._log.store.oldest_position()
-        if self._oldest[0] != position or not any(self._oldest[1]):
+        if self._oldest[0] != position or self._oldest[1] <= self._log.store.dropped_lsn():
             self._oldest = (position, await asyncio.to_thread(oldest_of, self._log.store))
         return Bounds(head_of(self._log.store), self._oldest[1])
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -109,10 +109,13 @@ class FrameHeader(NamedTuple):
         return packed[:-4] + int(google_crc32c.value(packed[:-4])).to_bytes(4, "little")
 
 
-def parse_header(data: bytes | memoryview, at: int = 0) -> FrameHeader | None:
+def parse_header(
+    data: bytes | memoryview, at: int = 0, *, stands: Callable[[FrameHeader], bool] | None = None
+) -> FrameHeader | None:
     """Return the header at ``data[at:]``, or None if there is no intact one.
 
-    FormatTooNew if it is intact and of a newer format than this program reads.
+    ``stands`` says whether a header belongs where it was found: who looks for headers among other bytes must ask, because an
+    entry's value may look like one. FormatTooNew if it is intact, belongs there, and is of a newer format than is read here.
     """
     raw = data[at : at + HEADER_SIZE]
     if len(raw) < HEADER_SIZE or raw[:4] != MAGIC:
@@ -120,10 +123,12 @@ def parse_header(data: bytes | memoryview, at: int = 0) -> FrameHeader | None:
     fields = _HEADER.unpack(raw)
     if google_crc32c.value(bytes(raw[:-4])) != fields[-1]:
         return None
-    if fields[2] > FRAME.written_as:
-        check_readable(f"the journal's frame at position {fields[5]:#x}", fields[2], FRAME)
     # Opening a journal and reading it do this for each frame: made in one step, without the constructor's own Python.
     header = tuple.__new__(FrameHeader, (fields[3], *fields[5:-1]))
+    if stands is not None and not stands(header):
+        return None
+    if fields[2] > FRAME.written_as:
+        check_readable(f"the journal's frame at position {fields[5]:#x}", fields[2], FRAME)
     return header if header.size <= FRAME_BYTES_MAX else None
 
 

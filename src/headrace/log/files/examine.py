@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -204,11 +205,14 @@ def _start_size(segment: Segment) -> int | None:
     data = segment.file.read_at(0, START_SEARCH_BYTES)
     at = data.find(b"HRFR")
     while at >= 0:
-        header = parse_header(data, at)
-        if header is not None and header.position == segment.first_position:
+        if parse_header(data, at, stands=partial(_begins, segment.first_position)) is not None:
             return at if data.find(data[at : at + HEADER_SIZE]) == at else None
         at = data.find(b"HRFR", at + 1)
     return None
+
+
+def _begins(position: int, header: FrameHeader) -> bool:
+    return header.position == position
 
 
 def _join(findings: Findings) -> None:

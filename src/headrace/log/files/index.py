@@ -5,8 +5,9 @@ from __future__ import annotations
 import mmap
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Protocol, overload
 
 from headrace.wire.segment import INDEX_HEAD_SIZE, ROW, FramePlace
 
@@ -16,6 +17,9 @@ class Index(Protocol):
 
     def places(self, region_id: int, first: int, last: int, *, frames_max: int) -> list[FramePlace]:
         """Return entry frames of the feed that overlap sequence ids ``first`` … ``last``, oldest first."""
+
+    def by_feed(self) -> Iterator[Sequence[FramePlace]]:
+        """Yield the entry frames of each feed, oldest first."""
 
 
 class _FeedPlaces:
@@ -55,6 +59,11 @@ class OpenIndex:
             at += 1
         return found
 
+    def by_feed(self) -> Iterator[Sequence[FramePlace]]:
+        """Yield the entry frames of each feed, oldest first; those that were there when the feed's turn came."""
+        for region_id, feed in list(self._feeds.items()):
+            yield _Lazy(len(feed.firsts), partial(self._place, region_id, feed))
+
     def __iter__(self) -> Iterator[FramePlace]:
         for region_id, feed in self._feeds.items():
             for at in range(len(feed.firsts)):
@@ -63,6 +72,29 @@ class OpenIndex:
     @staticmethod
     def _place(region_id: int, feed: _FeedPlaces, at: int) -> FramePlace:
         return FramePlace(region_id, feed.counts[at], feed.firsts[at], feed.positions[at], feed.sizes[at])
+
+
+class _Lazy(Sequence[FramePlace]):
+    """Places that are made when asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], FramePlace]) -> None:
+        self._count, self._make = count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> FramePlace: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[FramePlace]: ...
+
+    def __getitem__(self, at: int | slice) -> FramePlace | list[FramePlace]:
+        return (
+            [self._make(one) for one in range(*at.indices(self._count))]
+            if isinstance(at, slice)
+            else self._make(at)
+        )
 
 
 class _Rows:
@@ -101,3 +133,14 @@ class SealedIndex:
                 found.append(place)
             at += 1
         return found
+
+    def by_feed(self) -> Iterator[Sequence[FramePlace]]:
+        """Yield the entry frames of each feed, oldest first."""
+        at = 0
+        while at < len(self._rows):
+            end = bisect_left(self._rows, (self._rows.row(at).region_id + 1, 0))
+            yield _Lazy(end - at, partial(self._row_after, at))
+            at = end
+
+    def _row_after(self, begin: int, at: int) -> FramePlace:
+        return self._rows.row(begin + at)

@@ -9,6 +9,7 @@ first bad one is the *torn end*, kept in a file of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from headrace.errors import JournalCorrupt, JournalLoss
@@ -92,7 +93,7 @@ def _block(found: Recovered, reason: str) -> None:
 
 def _replay_one(segment: SegmentFile, header: FrameHeader, data: bytes, found: Recovered) -> None:
     try:
-        frame = Frame(data, where=str(segment.path))
+        frame = Frame(data, where=str(segment.path), header=header)
     except JournalCorrupt as error:
         found.alarms.append(str(error))
         found.replay.apply_damaged(header)
@@ -151,8 +152,11 @@ def _keep_torn(disk: Disk, torn: bytes, position: int, torn_folder: Path, found:
 def _holds_header(torn: bytes, position: int) -> bool:
     at = torn.find(MAGIC)
     while at >= 0:
-        header = parse_header(torn, at)
-        if header is not None and header.position == position + at:
+        if parse_header(torn, at, stands=partial(_begins, position + at)) is not None:
             return True
         at = torn.find(MAGIC, at + 1)
     return False
+
+
+def _begins(position: int, header: FrameHeader) -> bool:
+    return header.position == position

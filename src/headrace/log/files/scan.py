@@ -6,6 +6,7 @@ Pure: bytes come from ``read(position, size)``, which returns fewer at the end o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from headrace.wire.frame import FRAME_BYTES_MAX, HEADER_SIZE, MAGIC, FrameHeader, parse_header
@@ -34,30 +35,31 @@ def spare_header(data: bytes, position: int) -> FrameHeader | None:
     """Return the second header of the frame that begins at ``data[0]`` = ``position``; None if it is damaged too."""
     at = data.find(MAGIC, HEADER_SIZE)
     while at >= 0:
-        header = parse_header(data, at)
-        if header is not None and header.position == position and header.size == at + HEADER_SIZE:
-            return header
-        if header is not None and header.position == position + at:
-            return None  # the next frame begins here, so both headers of this one are damaged
+        header = parse_header(data, at, stands=partial(_ends_or_follows, position, at))
+        if header is not None:
+            # The next frame begins here: both headers of this one are damaged.
+            return None if header.position == position + at else header
         at = data.find(MAGIC, at + 1)
     return None
 
 
-def next_frame(read: Read, position: int, stop: int, *, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Return where the first frame after ``position`` begins that either of its headers tells of; ``stop`` if none.
+def _ends_or_follows(position: int, at: int, header: FrameHeader) -> bool:
+    ends = header.position == position and header.size == at + HEADER_SIZE
+    return ends or header.position == position + at
 
-    ``chunk_bytes`` are read at a time.
-    """
+
+def next_frame(read: Read, position: int, stop: int) -> int:
+    """Return where the first frame after ``position`` begins that either of its headers tells of; ``stop`` if none."""
     base = position + 1
     while base < stop:
-        data = read(base, min(chunk_bytes + HEADER_SIZE, stop - base))
+        data = read(base, min(CHUNK_BYTES + HEADER_SIZE, stop - base))
         at = data.find(MAGIC)
         while at >= 0:
-            header = parse_header(data, at)
-            if header is not None and position < header.position and _stands_at(header, base + at):
+            header = parse_header(data, at, stands=partial(_stands_at, base + at))
+            if header is not None and position < header.position:
                 return header.position
             at = data.find(MAGIC, at + 1)
-        base += chunk_bytes
+        base += CHUNK_BYTES
     return stop
 
 
@@ -89,6 +91,6 @@ def scan(read: Read, position: int, stop: int) -> Iterator[tuple[FrameHeader, by
         position = header.end
 
 
-def _stands_at(header: FrameHeader, position: int) -> bool:
+def _stands_at(position: int, header: FrameHeader) -> bool:
     """Is this one of the two places where this header belongs?"""
     return position in {header.position, header.end - HEADER_SIZE}

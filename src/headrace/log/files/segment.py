@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from headrace.entries.lsn import Lsn
 from headrace.errors import JournalCorrupt, SequenceLost
 from headrace.log.files.index import Index, OpenIndex, SealedIndex
-from headrace.log.files.scan import Hole, header_at, next_frame, scan
+from headrace.log.files.scan import Hole, header_at, scan
 from headrace.log.tail import JournalState, decode_state
 from headrace.runtime.disk import Disk, DiskFile
 from headrace.runtime.logs import get_logger
@@ -21,8 +22,6 @@ from headrace.wire.segment import FramePlace, IndexFooter, SegmentStart
 logger = get_logger("log")
 
 SUFFIX: Final = ".seg"
-PROBE_BYTES: Final = 64 << 10
-"""Bytes read at a time where a bisection looks for the next frame: most are found in the first ones."""
 
 
 def file_name(first_position: int) -> str:
@@ -120,20 +119,22 @@ class SegmentFile:
     def seek(self, global_ts: int, stop: int) -> int | None:
         """Return the position of the first frame below ``stop`` with an entry at ``global_ts`` or later, or None.
 
-        By bisection over positions: the first intact header after a position says where a frame begins.
+        By bisection over the index, feed by feed: a frame's place is never guessed from bytes that look like a header.
         """
-        low, high = self.first_position, stop
-        while low < high:
-            middle = (low + high) // 2
-            at = middle if middle == low else next_frame(self.read, middle - 1, stop, chunk_bytes=PROBE_BYTES)
-            header = header_at(self.read, at, stop) if at < high else None
-            if header is None:
-                high = middle
-            elif header.last_global_ts < global_ts:
-                low = header.end
-            else:
-                high = middle
-        return low if low < stop else None
+        found = []
+        for places in self.index().by_feed():
+            at = bisect_left(places, global_ts, key=self._clock_after)
+            if at < len(places) and places[at].position < stop:
+                found.append(places[at].position)
+        return min(found, default=None)
+
+    def _clock_after(self, place: FramePlace) -> int:
+        """Return the clock after a frame; where neither of its headers can be read, later than any: a walk must meet it."""
+        for at in (place.position, place.position + place.size - HEADER_SIZE):
+            header = parse_header(self.read(at, HEADER_SIZE))
+            if header is not None and (header.position, header.size) == (place.position, place.size):
+                return header.last_global_ts
+        return 1 << 64
 
     def read(self, position: int, size: int) -> bytes:
         """Return up to ``size`` bytes from ``position`` on; fewer at the end of the file."""

@@ -114,7 +114,7 @@ def check_offsets(ask: Append, tail: FeedTail, history: History) -> Appended | N
     dropped = agree and 0 < tail.first_sequence_id <= start <= tail.dropped_sequence_id
     if agree and start < tail.next_sequence_id:
         place = tail.producers.get(ask.producer)
-        if place is not None and _same_frame(place, start, ask):
+        if place is not None and _same_frame(place, start, ask) and not _is_hurt(tail, place):
             return _original(tail, place)
         if start >= tail.oldest and start + len(ask.halves) <= tail.next_sequence_id:
             try:
@@ -170,6 +170,16 @@ def _same_frame(place: ProducerPlace, start: int, ask: Append) -> bool:
     """Is this append the producer's last frame, sent again as it was? Answers even where retention dropped the frame."""
     same_range = place.first_sequence_id == start and place.count == len(ask.halves)
     return same_range and place.digest == ask.digest.hex()
+
+
+def _is_hurt(tail: FeedTail, place: ProducerPlace) -> bool:
+    """Was the frame damaged, or skipped by a repair? The kept digest must not vouch for entries that nobody can read."""
+    last = place.first_sequence_id + place.count - 1
+    skipped = any(
+        lost.first_sequence_id <= last and place.first_sequence_id <= lost.last_sequence_id
+        for lost in tail.lost
+    )
+    return skipped or place.first_sequence_id <= tail.damaged_sequence_id <= last
 
 
 def _original(tail: FeedTail, place: ProducerPlace) -> Appended:
