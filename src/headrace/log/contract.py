@@ -121,7 +121,8 @@ class Store(Protocol):
     def seek(self, global_ts: int) -> int:
         """Return the position of the first retained frame with an entry at ``global_ts`` or later; the end if there is none.
 
-        Positions, LSNs and clock grow together, so a walk from there meets every retained LSN of that time or later.
+        Positions, LSNs and clock grow together, so a walk from there meets every retained LSN of that time or later, and no
+        earlier one. Frames without entries may stand in between, on either side.
         """
 
     def segments(self) -> Sequence[SegmentView]:
