@@ -14,6 +14,8 @@ MESSAGE_BYTES_MAX: Final = 64 << 20
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
 """A silent connection is asked whether it lives, so that a dead server is noticed."""
+_WRITE_FAILED: Final = "Internal error from Core"
+"""What grpcio makes of a write into a call that has just ended, in place of the status that ended it (grpc/grpc#36066)."""
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
@@ -36,7 +38,7 @@ def error_of_status(error: grpc.aio.AioRpcError) -> errors.HeadraceError:
     code = next((str(value) for key, value in error.trailing_metadata() or () if key == "headrace-code"), "")
     kind = errors.by_code(code) if code else errors.HeadraceError
     if kind is errors.HeadraceError:
-        if error.code() is grpc.StatusCode.UNAVAILABLE:
+        if error.code() is grpc.StatusCode.UNAVAILABLE or error.details() == _WRITE_FAILED:
             kind = errors.ServerUnreachable
         elif error.code() is grpc.StatusCode.DATA_LOSS:
             kind = errors.JournalCorrupt
