@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from headrace.client.log_append import LogAppendClient, Writes
+from headrace.client.log_append import LogAppendClient, Stored, Writes
 from headrace.errors import ServerUnreachable
 from tests.integration.grpc.streams import WAIT_S_MAX, halves
 from tests.scale import scaled
@@ -40,11 +40,13 @@ async def test_whatever_the_write_meets_the_outcome_is_unknown() -> None:
 
 
 async def _append_until_it_ends(client: LogAppendClient) -> None:
-    sent = []
+    sent: list[asyncio.Future[Stored]] = []
     with suppress(ServerUnreachable):
         async with client.append_stream(Writes("feed", "producer")) as stream:
-            for number in range(APPENDS):
-                sent.append(await stream.send(halves(1, 1, value=b"x" * 10_000), expected_offset=number + 1))
+            while len(sent) < APPENDS:
+                sent.append(
+                    await stream.send(halves(1, 1, value=b"x" * 10_000), expected_offset=len(sent) + 1)
+                )
     assert sent, "nothing was sent"
     outcomes = await asyncio.gather(*sent, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {ServerUnreachable}, outcomes
