@@ -12,8 +12,7 @@ import grpc
 from bench import bare_server
 from headrace.client.channel import open_channel
 from headrace.client.log_append import LogAppendClient, Stored, Writes
-from headrace.entries.entry import Change
-from headrace.wire.entry import encode_half
+from headrace.wire.halves import join_puts
 from tests.servers import Feed, ServerProcess
 
 PRODUCER = Feed.agent
@@ -45,11 +44,9 @@ async def _fill(
     place = 1
     async with client.append_stream(writes) as stream:
         while time.perf_counter() < until:
-            halves = [
-                encode_half(Change(value, key=b"key-%08d" % number)) for number, value in enumerate(values)
-            ]
-            waiting.append(await stream.send(halves, expected_offset=place))
-            place += len(halves)
+            puts = join_puts((b"key-%08d" % number, value) for number, value in enumerate(values))
+            waiting.append(await stream.send(puts, expected_offset=place))
+            place += len(values)
             if len(waiting) >= ahead:
                 await waiting.popleft()
         await asyncio.gather(*waiting)
@@ -73,8 +70,8 @@ async def _one_by_one(client: LogAppendClient, writes: Writes, value: bytes, unt
     async with client.append_stream(writes) as stream:
         begun = time.perf_counter()
         while begun < until:
-            halves = [encode_half(Change(value, key=b"key-%08d" % len(took)))]
-            await (await stream.send(halves, expected_offset=len(took) + 1))
+            put = join_puts([(b"key-%08d" % len(took), value)])
+            await (await stream.send(put, expected_offset=len(took) + 1))
             now = time.perf_counter()
             took.append(now - begun)
             begun = now

@@ -1,7 +1,8 @@
 """Appends over gRPC (``headrace.log.v1.LogAppend``): one by one, or pipelined over a stream. Never retries by itself.
 
 The producer registers over HTTP first (:meth:`headrace.client.http.FeedClient.register_publisher`). Entries are given as
-producer's halves (:func:`headrace.wire.entry.encode_half`), which are encoded once and stored as they are.
+producer's halves (:func:`headrace.wire.entry.encode_half`), which are encoded once and stored as they are. Where all are
+puts, :func:`headrace.wire.halves.join_puts` makes them in one go, several times as fast.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -20,7 +22,7 @@ from headrace.client.channel import error_of_refusal, error_of_status, open_chan
 from headrace.entries.lsn import Lsn
 from headrace.wire import varint
 from headrace.wire.generated import log_pb2
-from headrace.wire.halves import join_halves
+from headrace.wire.halves import Joined, join_halves
 
 _SERVICE: Final = "/headrace.log.v1.LogAppend/"
 _ENTRIES: Final = varint.tag(5, 2)
@@ -71,7 +73,7 @@ class LogAppendClient:
     async def append(
         self,
         writes: Writes,
-        halves: Sequence[bytes],
+        halves: Sequence[bytes] | Joined,
         *,
         expected_offset: int | None = None,
         source_position: bytes = b"",
@@ -131,7 +133,11 @@ class AppendStream:
         await asyncio.wait({self._reader})
 
     async def send(
-        self, halves: Sequence[bytes], *, expected_offset: int | None = None, source_position: bytes = b""
+        self,
+        halves: Sequence[bytes] | Joined,
+        *,
+        expected_offset: int | None = None,
+        source_position: bytes = b"",
     ) -> asyncio.Future[Stored]:
         """Send an append, and return the future that gets its place or its refusal; waits only while the network is full.
 
@@ -190,23 +196,31 @@ class AppendStream:
 
 def encode_request(
     writes: Writes,
-    halves: Sequence[bytes],
+    halves: Sequence[bytes] | Joined,
     *,
     expected_offset: int | None = None,
     source_position: bytes = b"",
 ) -> bytes:
     """Return a serialised ``AppendRequest``; the halves are joined once, no message is made of an entry."""
-    entries, lengths = join_halves(halves)
-    head = log_pb2.AppendRequest(
+    entries, lengths = halves if isinstance(halves, Joined) else join_halves(halves)
+    own = log_pb2.AppendRequest(
+        expected_offsets=() if expected_offset is None else (expected_offset,),
+        entry_lengths=lengths,
+        source_position=source_position,
+    )
+    size = varint.encode(len(entries))
+    return b"".join((_head_of(writes), own.SerializeToString(), _ENTRIES, size, entries))
+
+
+@lru_cache(maxsize=1024)
+def _head_of(writes: Writes) -> bytes:
+    """The fields that all appends of a producer to a feed have in common; messages one behind the other are merged."""
+    return log_pb2.AppendRequest(
         feed=writes.feed,
         producer_id=writes.producer_id,
         epoch=writes.epoch or 0,
-        expected_offsets=[expected_offset] if expected_offset is not None else [],
-        entry_lengths=lengths,
-        source_position=source_position,
         incarnation=uuid.UUID(writes.incarnation).bytes if writes.incarnation else b"",
-    )
-    return b"".join((head.SerializeToString(), _ENTRIES, varint.encode(len(entries)), entries))
+    ).SerializeToString()
 
 
 def stored_of(response: log_pb2.AppendResponse) -> Stored:
@@ -214,14 +228,20 @@ def stored_of(response: log_pb2.AppendResponse) -> Stored:
     if response.HasField("refusal"):
         raise error_of_refusal(response.refusal)
     done = response.appended
+    first_lsn = Lsn.parse(done.first_lsn)
     return Stored(
         done.first_sequence_id,
         done.last_sequence_id,
-        Lsn.parse(done.first_lsn),
-        Lsn.parse(done.last_lsn),
-        str(uuid.UUID(bytes=done.incarnation)),
+        first_lsn,
+        first_lsn if done.last_lsn == done.first_lsn else Lsn.parse(done.last_lsn),
+        _uuid_text(done.incarnation),
         done.duplicate,
     )
+
+
+@lru_cache(maxsize=1024)
+def _uuid_text(given: bytes) -> str:
+    return str(uuid.UUID(bytes=given))
 
 
 def _retrieved(future: asyncio.Future[Stored]) -> None:

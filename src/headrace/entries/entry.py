@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final
 
+import msgspec
+
 from headrace.entries.lsn import Lsn
 
 CONTROL_PREFIX: Final = b"\x00"
@@ -31,13 +33,18 @@ class Op(StrEnum):
     @property
     def wire(self) -> WireOp:
         """The ``OpType`` that carries this op (a patch is an ``OP_PUT`` with the ``patch`` extension)."""
-        return {Op.PUT: WireOp.PUT, Op.PATCH: WireOp.PUT, Op.DELETE: WireOp.DELETE, Op.BATCH: WireOp.BATCH}[
-            self
-        ]
+        return _WIRE_OPS[self]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+_WIRE_OPS: Final = {
+    Op.PUT: WireOp.PUT,
+    Op.PATCH: WireOp.PUT,
+    Op.DELETE: WireOp.DELETE,
+    Op.BATCH: WireOp.BATCH,
+}
+
+
+class Change(msgspec.Struct, frozen=True):
     """The producer's half of an entry: everything that the server does not stamp.
 
     ``key`` is None where the feed's sequence id in decimal shall be the key (no key given, none found in ``value``).

@@ -33,6 +33,7 @@ from headrace.wire.generated import wal_pb2
 HALF_MARK: Final = 0x28
 """Tag of field 5 (op_type): the producer's half begins with it and the server's half never holds it."""
 
+_LSN_SIZE: Final = 38
 _KEY, _VALUE, _CHECKSUM = b"\x32", b"\x3a", b"\x4a\x04"
 _APPEND_END = varint.tag(100, 0) + b"\x01"
 _SOURCE_TX, _TX_INDEX, _TX_LAST = varint.tag(101, 2), varint.tag(102, 0), varint.tag(103, 0) + b"\x01"
@@ -87,11 +88,23 @@ def has_key(half: bytes | memoryview) -> bool:
 
 def digest(halves: Sequence[bytes | memoryview]) -> bytes:
     """Return the 128-bit digest of the producer's halves of one append, boundaries included."""
-    state = blake2b(digest_size=16)
-    for half in halves:
-        state.update(len(half).to_bytes(4, "little"))
-        state.update(half)
-    return state.digest()
+    sizes = _SIZES
+    parts = [part for half in halves for part in (sizes[len(half)], half)]
+    return blake2b(b"".join(parts), digest_size=16).digest()
+
+
+class _Sizes(dict[int, bytes]):
+    """Sizes as u32 little-endian; the small ones, which come again and again, are kept."""
+
+    def __missing__(self, size: int) -> bytes:
+        encoded = size.to_bytes(4, "little")
+        if size < _SIZES_MAX:
+            self[size] = encoded
+        return encoded
+
+
+_SIZES_MAX: Final = 1 << 14
+_SIZES: Final = _Sizes()
 
 
 def stamp(
@@ -111,23 +124,34 @@ def stamp(
     names = _names(tenant, key_prefix)
     parts: list[bytes] = []
     lengths = array("I")
+    ts, low = global_ts, first_sequence_id & 0xFFFFFFFF
     last = len(halves) - 1
-    stamped_ts = -1
-    head = tail = b""
+    form, stored, size = b"", 0, -1  # of the last entry that had a key: what follows is mostly of its size
     for index, half in enumerate(halves):
-        low = (first_sequence_id & 0xFFFFFFFF) + index
-        if stamped_ts != global_ts + (low >> 32):
-            stamped_ts = global_ts + (low >> 32)
-            head = b"\x0a\x26" + f"{stamped_ts:016x}.{region_id:010d}.".encode()
-            tail = b"\x10" + varint.encode(to_ms(stamped_ts)) + names + b"\x40" + varint.encode(stamped_ts)
-        own = _APPEND_END if index == last else b""
-        if not has_key(half):
-            key = str(first_sequence_id + index).encode()
-            own += _sized(_KEY, key) + _CHECKSUM + checksum(key, _value_of(half))
-        size = varint.encode(len(head) + 10 + len(tail) + len(own) + len(half))
-        parts += (b"\x0a", size, head, b"%010d" % (low & 0xFFFFFFFF), tail, own, half)
-        lengths.append(1 + len(size) + len(head) + 10 + len(tail) + len(own) + len(half))
+        if low > 0xFFFFFFFF:
+            ts, low, size = ts + 1, 0, -1
+        if len(half) != size or half[2] != _KEY[0] or index == last:
+            own = _APPEND_END if index == last else b""
+            if has_key(half):
+                size = len(half)
+            else:
+                key = str(first_sequence_id + index).encode()
+                own += _sized(_KEY, key) + _CHECKSUM + checksum(key, _value_of(half))
+                size = -1
+            form, stored = _form(ts, region_id, names, own, len(half))
+        parts += (form % low, half)
+        lengths.append(stored)
+        low += 1
     return b"".join(parts), lengths_bytes(lengths)
+
+
+def _form(ts: int, region_id: int, names: bytes, own: bytes, half_size: int) -> tuple[bytes, int]:
+    """Return what stands before a half of this size, as a format of ``raft_index``, and the size of the stored entry."""
+    head = f"{ts:016x}.{region_id:010d}.".encode()
+    tail = b"\x10" + varint.encode(to_ms(ts)) + names + b"\x40" + varint.encode(ts) + own
+    size = varint.encode(2 + _LSN_SIZE + len(tail) + half_size)
+    form = (b"\x0a" + size + b"\x0a\x26" + head).replace(b"%", b"%%") + b"%010d" + tail.replace(b"%", b"%%")
+    return form, 1 + len(size) + 2 + _LSN_SIZE + len(tail) + half_size
 
 
 @lru_cache(maxsize=4096)

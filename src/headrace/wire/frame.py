@@ -194,6 +194,15 @@ class Frame:
         self._payload = memoryview(payload)
         self._lengths: array[int] | None = None
 
+    @classmethod
+    def verified(cls, header: FrameHeader, payload: bytes) -> Frame:
+        """Wrap a payload of which the caller has verified that it is what ``header`` was sealed over."""
+        frame = cls.__new__(cls)
+        frame.header = header
+        frame._payload = memoryview(payload)
+        frame._lengths = None
+        return frame
+
     @property
     def area(self) -> memoryview:
         """The tag-length-value area."""

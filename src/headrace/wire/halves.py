@@ -7,7 +7,7 @@ layout is taken, byte for byte: a retry is recognised by its bytes, whichever fa
 
 from __future__ import annotations
 
-import dataclasses
+import struct
 import sys
 from array import array
 from collections.abc import Iterable
@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 import google_crc32c
+import msgspec
 from google.protobuf.message import DecodeError
 
 from headrace.entries.entry import CONTROL_PREFIX, Change, WireOp
@@ -23,7 +24,14 @@ from headrace.wire import varint
 from headrace.wire.entry import change_of, checksum, encode_half, has_key, lengths_bytes
 from headrace.wire.generated import wal_pb2
 
-_CHECKSUM_SIZE: Final = 6  # 4A 04 and four bytes
+_CHECKSUM: Final = b"\x4a\x04"
+_CHECKSUM_SIZE: Final = 6  # its tag, its length and four bytes
+_CHECKSUM_FIELD: Final = struct.Struct(">HI")
+_CHECKSUM_TAG: Final = 0x4A04
+_PLAIN: Final = (b"\x28\x00\x32", b"\x28\x01\x32")
+_PLAIN_SIZE_MIN: Final = 4 + _CHECKSUM_SIZE
+_TWO_DIGITS: Final = 0x80
+"""A varint that is no smaller takes more than one byte."""
 _SHAPES_MAX: Final = 4096
 _SERVER_FIELDS: Final = {"lsn", "committed_at_ms", "tenant_id", "key_prefix", "hlc_ts", "append_end"}
 
@@ -35,15 +43,52 @@ class Halves(NamedTuple):
     transaction_ends: list[int]
 
 
-def join_halves(halves: Iterable[bytes]) -> tuple[bytes, bytes]:
-    """Return (entries, entry_lengths) of an ``AppendRequest``: the fields one behind the other, and the size of each."""
+class Joined(NamedTuple):
+    """The entries of one append as an ``AppendRequest`` carries them: the fields one behind the other, and their sizes."""
+
+    entries: bytes
+    lengths: bytes
+
+
+def join_halves(halves: Iterable[bytes]) -> Joined:
+    """Return the halves as an ``AppendRequest`` carries them."""
     parts: list[bytes] = []
     sizes = array("I")
     for half in halves:
         head = b"\x0a" + varint.encode(len(half))
         parts += (head, half)
         sizes.append(len(head) + len(half))
-    return b"".join(parts), lengths_bytes(sizes)
+    return Joined(b"".join(parts), lengths_bytes(sizes))
+
+
+def join_puts(pairs: Iterable[tuple[bytes, bytes]]) -> Joined:
+    """Return puts of (key, value) as an ``AppendRequest`` carries them, without an object for each.
+
+    The same bytes as ``join_halves(encode_half(Change(value, key=key)) for key, value in pairs)``.
+    """
+    parts: list[bytes] = []
+    sizes = array("I")
+    crc = google_crc32c.value
+    key_size = value_size = -1
+    head = middle = b""
+    size = 0
+    for key, value in pairs:
+        if len(key) != key_size or len(value) != value_size:
+            key_size, value_size = len(key), len(value)
+            head, middle, size = _put_form(key_size, value_size)
+        parts += (head, key, middle, value, _CHECKSUM, crc(key + value).to_bytes(4, "big"))
+        sizes.append(size)
+    return Joined(b"".join(parts), lengths_bytes(sizes))
+
+
+@lru_cache(maxsize=_SHAPES_MAX)
+def _put_form(key_size: int, value_size: int) -> tuple[bytes, bytes, int]:
+    """What stands before a put's key and before its value, and the size of its ``entries`` field."""
+    head = b"\x28\x00\x32" + varint.encode(key_size)
+    middle = b"\x3a" + varint.encode(value_size) if value_size else b""
+    size = len(head) + key_size + len(middle) + value_size + _CHECKSUM_SIZE
+    field = b"\x0a" + varint.encode(size)
+    return field + head, middle, len(field) + size
 
 
 def split_halves(entries: bytes, lengths: bytes, *, entries_max: int, entry_bytes_max: int) -> Halves:
@@ -52,68 +97,83 @@ def split_halves(entries: bytes, lengths: bytes, *, entries_max: int, entry_byte
     Raises TooLarge, and InvalidRequest with the ``index`` of the first entry at fault: sizes that don't add up, another
     layout, a field that only the server stamps, a checksum that is not that of key and value.
     """
-    sizes = _sizes(entries, lengths, entries_max)
     halves: list[bytes] = []
     ends: list[int] = []
-    crc = google_crc32c.value
+    crc, checksum_at = google_crc32c.value, _CHECKSUM_FIELD.unpack_from
+    layout = _OTHER
     at = seen = 0
-    head = b""
-    for index, size in enumerate(sizes):
-        if size != seen:
-            seen, head = size, _head(size, index)
-        end = at + size
-        start = at + len(head)
-        half = entries[start:end]
-        if not entries.startswith(head, at):
-            raise _wrong(index, "is no entries field of the length that entry_lengths says")
-        if len(half) > entry_bytes_max:
-            raise TooLarge(
-                f"entries[{index}] takes {len(half)} bytes; the most is {entry_bytes_max}",
-                index=index,
-                entry_bytes_max=entry_bytes_max,
-            )
-        at = end
+    for index, size in enumerate(_sizes(entries, lengths, entries_max)):
+        field = entries[at : at + size]
+        at += size
+        if size != seen or not field.startswith(layout.opening):
+            seen, layout = size, _layout_of(field, index, entry_bytes_max)
+        half = field[layout.half_at :]
         halves.append(half)
-        if half[:3] in _PLAIN and len(half) >= _PLAIN_SIZE_MIN:
-            shape = _shape(len(half), half[3])
-            if shape is not None and half.startswith(shape.middle, shape.key_end):
-                key_and_value = half[4 : shape.key_end] + half[shape.value_at : -_CHECKSUM_SIZE]
-                if half[-_CHECKSUM_SIZE:] == b"\x4a\x04" + crc(key_and_value).to_bytes(4, "big"):
-                    if half[3] and half[4] == 0:
-                        raise _wrong(index, "only a control entry's key may begin with a zero byte")
-                    continue
+        if field.startswith(layout.middle, layout.key_end):
+            key = field[layout.key_at : layout.key_end]
+            found = checksum_at(field, size - _CHECKSUM_SIZE)
+            if (
+                found == (_CHECKSUM_TAG, crc(key + field[layout.value_at : -_CHECKSUM_SIZE]))
+                and key[:1] != CONTROL_PREFIX
+            ):
+                continue
         if _check(half, index).tx_last:
             ends.append(index)
     return Halves(halves, ends)
 
 
-_PLAIN: Final = (b"\x28\x00\x32", b"\x28\x01\x32")
-_PLAIN_SIZE_MIN: Final = 4 + _CHECKSUM_SIZE
+class _Layout(NamedTuple):
+    """Where the parts of a plain ``entries`` field stand: ``0A size | 28 op 32 key_size key [3A value_size value] 4A 04 …``.
+
+    ``opening`` is what stands before the key, ``middle`` what stands between key and value. They are in no field where
+    the half isn't plain.
+    """
+
+    opening: bytes
+    half_at: int
+    key_at: int = 0
+    key_end: int = 0
+    middle: bytes = b"\xff"
+    value_at: int = 0
 
 
-class _Shape(NamedTuple):
-    """Where the parts of a plain half of a certain size and key size stand."""
+_OTHER: Final = _Layout(b"\xff", 0)
 
-    key_end: int
-    middle: bytes
-    value_at: int
+
+def _layout_of(field: bytes, index: int, entry_bytes_max: int) -> _Layout:
+    """Return the layout of an ``entries`` field, whose head and size are checked here."""
+    head = _head(len(field), index)
+    if not field.startswith(head):
+        raise _wrong(index, "is no entries field of the length that entry_lengths says")
+    half_size = len(field) - len(head)
+    if half_size > entry_bytes_max:
+        raise TooLarge(
+            f"entries[{index}] takes {half_size} bytes; the most is {entry_bytes_max}",
+            index=index,
+            entry_bytes_max=entry_bytes_max,
+        )
+    return _plain_layout(field[: len(head) + 4], len(head), len(field))
 
 
 @lru_cache(maxsize=_SHAPES_MAX)
-def _shape(size: int, key_size: int) -> _Shape | None:
-    """``28 op 32 key_size key [3A value_size value] 4A 04 checksum`` of ``size`` bytes; None if there is none."""
-    key_end = 4 + key_size
+def _plain_layout(opening: bytes, half_at: int, size: int) -> _Layout:
+    """The layout of a field of ``size`` bytes that begins with ``opening``; one that fits no field if it isn't plain."""
+    other = _Layout(b"\xff", half_at)
+    if opening[half_at : half_at + 3] not in _PLAIN or size < half_at + _PLAIN_SIZE_MIN:
+        return other
+    key_at = half_at + 4
+    key_end = key_at + opening[-1]
     left = size - key_end - _CHECKSUM_SIZE
-    if key_size >= 0x80 or left < 0:
-        return None
+    if opening[-1] >= _TWO_DIGITS or left < 0:
+        return other
     if left == 0:
-        return _Shape(key_end, b"\x4a\x04", key_end)
+        return _Layout(opening, half_at, key_at, key_end, _CHECKSUM, key_end)
     for digits in (1, 2, 3, 4):
         value_size = left - 1 - digits
         middle = b"\x3a" + varint.encode(max(0, value_size))
         if value_size > 0 and len(middle) == 1 + digits:
-            return _Shape(key_end, middle, key_end + len(middle))
-    return None
+            return _Layout(opening, half_at, key_at, key_end, middle, key_end + len(middle))
+    return other
 
 
 def _sizes(entries: bytes, lengths: bytes, entries_max: int) -> array[int]:
@@ -160,7 +220,7 @@ def _check(half: bytes, index: int) -> Change:
     if stamped:
         raise _wrong(index, f"has the field {stamped[0]}, which only the server writes")
     if not has_key(half):
-        change = dataclasses.replace(change, key=None)
+        change = msgspec.structs.replace(change, key=None)
     elif message.checksum != checksum(message.key, message.value):
         raise _wrong(index, "has a checksum that is not the CRC-32C of its key and value")
     _check_control(change, index)

@@ -19,12 +19,12 @@ FRAME: Final = FormatVersion(1, 1)
 SEGMENT: Final = FormatVersion(1, 1)
 INDEX: Final = FormatVersion(1, 1)
 MARK: Final = FormatVersion(1, 1)
-METADATA: Final = FormatVersion(1, 1)
+METADATA: Final = FormatVersion(2, 2)
 BOOKMARKS: Final = FormatVersion(1, 1)
 OUTBOX: Final = FormatVersion(1, 1)
 TABLES: Final = FormatVersion(1, 1)
 SPARK_OFFSET: Final = FormatVersion(1, 1)
-LOG_TABLES: Final = FormatVersion(1, 1)
+LOG_TABLES: Final = FormatVersion(2, 2)
 
 
 def check_readable(what: str, readable_from: int, ours: FormatVersion) -> None:

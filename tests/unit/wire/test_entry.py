@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
 from typing import Any
 
 import google_crc32c
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from msgspec.structs import replace
 
 from headrace.entries.entry import Change, Op
 from headrace.entries.lsn import Lsn, lsn_of

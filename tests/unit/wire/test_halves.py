@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.entries.entry import Change, Op
 from headrace.errors import InvalidRequest, TooLarge
 from headrace.wire import varint
 from headrace.wire.entry import checksum, encode_half
 from headrace.wire.generated import wal_pb2
-from headrace.wire.halves import Halves, join_halves, split_halves
+from headrace.wire.halves import Halves, join_halves, join_puts, split_halves
 from tests.scale import scaled
 from tests.unit.wire.test_entry import FULL
 
@@ -49,6 +49,15 @@ def refusal(*halves: bytes) -> str:
 
 def field(number: int, data: bytes) -> bytes:
     return varint.tag(number, 2) + varint.encode(len(data)) + data
+
+
+def test_puts_made_in_one_go_are_the_bytes_of_each_made_alone() -> None:
+    sizes = (0, 1, 4, 100, 127, 128, 129, 16_383, 16_384, 70_000)
+    pairs = [(b"k" * key, bytes([value % 251]) * value) for key in sizes[:-1] for value in sizes]
+    random.Random(5).shuffle(pairs)
+    pairs += [(b"key-%d" % number, b"value-%d" % number) for number in range(8, 120)]
+    assert join_puts(pairs) == join_halves(encode_half(Change(value, key=key)) for key, value in pairs)
+    assert join_puts([]) == (b"", b"")
 
 
 def test_everything_that_encode_half_makes_comes_back_as_it_was() -> None:
