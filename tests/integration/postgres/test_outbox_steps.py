@@ -311,3 +311,25 @@ def test_dump_whose_restore_happens_to_have_the_origins_number_is_still_a_dump(
     for key in later:
         add(database, key)
     assert [row.key for row in post(source, 2)] == ["b", "c", *later]
+
+
+def test_dump_with_a_marked_transaction_of_the_claims_own_number_posts_nothing_twice(
+    source: PostgresSource, database: Database
+) -> None:
+    """What was marked in the dump may name the very transaction that claims the feed here: what waits must not be joined."""
+    add(database, "a")
+    claim(source, 1)
+    source.advance(FEED, AGENT, 1, None, 0)  # marked, and posted, but not noted as processed
+    add(database, "b", "c")
+    with database.connect(autocommit=False) as restored:
+        restored.execute("UPDATE headrace.headrace_origin SET tx = '7'")
+        for table in ("headrace_outbox WHERE key = 'a'", "headrace_mark"):
+            name, _, where = table.partition(" ")
+            restored.execute(
+                f"UPDATE headrace.{name} SET tx = (pg_current_xact_id()::text::bigint + 1)::text::xid8 {where}".encode()
+            )
+    claim(source, 2, 2)
+    with database.connect() as app:
+        numbers = app.execute("SELECT count(DISTINCT tx), count(*) FROM headrace.headrace_outbox").fetchone()
+        assert numbers == (2, 3)
+    assert keys_of(post(source, 2)) == ["b", "c"]

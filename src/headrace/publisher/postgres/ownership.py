@@ -70,7 +70,7 @@ _SHIFT: Final = 1 << 62
 _ORIGIN_ROWS: Final = 1_000
 _SET_APART: Final = f"""
 UPDATE headrace.{{table}} SET tx = (tx::text::bigint + {_SHIFT})::text::xid8
-WHERE {{feed}} = %(feed)s AND tx < '{_SHIFT}'::xid8 AND tx <> %(own)s::xid8"""
+WHERE {{feed}} = %(feed)s AND tx < '{_SHIFT}'::xid8"""
 _ORIGIN: Final = f"""
 SELECT mod(tx::text::bigint, 1::bigint << 32) = xmin::text::bigint AND NOT EXISTS (
     SELECT FROM (
@@ -181,8 +181,8 @@ def _settle_origin(connection: Source, owner: PostgresOwner) -> PostgresOwner:
     """Give the rows that are not marked a transaction of this database, if they came in a dump.
 
     Transaction ids mean nothing elsewhere: an old one would be taken for a new transaction's, or for one that never ends.
-    The rows are joined into one transaction, which tears none of them. All others that are kept, and their marks, get ids
-    that no transaction here will ever have.
+    So all rows, and their marks, get ids that no transaction here will ever have; only then are the rows that are not marked
+    joined into this transaction, which tears none of them, and whose number an old one may have been.
     """
     row = connection.execute(_ORIGIN.encode(), {"feed": owner.feed}).fetchone()
     if row is None:
@@ -191,17 +191,17 @@ def _settle_origin(connection: Source, owner: PostgresOwner) -> PostgresOwner:
     is_here, own = row
     if is_here:
         return owner
+    for table, feed in (("headrace_outbox", "change_feed_id"), ("headrace_mark", "feed")):
+        statement = _SET_APART.format(table=table, feed=feed)
+        connection.execute(statement.encode(), {"feed": owner.feed})
     names = {
         "feed": owner.feed,
         "looked": owner.looked_id,
-        "late": [str(xid) for xid in owner.late],
-        "from": str(owner.open_from),
-        "to": str(owner.open_to),
+        "late": [str(xid + _SHIFT) for xid in owner.late],
+        "from": str(owner.open_from + _SHIFT),
+        "to": str(owner.open_to + _SHIFT),
     }
     connection.execute(_RENAME_TRANSACTIONS, names)
-    for table, feed in (("headrace_outbox", "change_feed_id"), ("headrace_mark", "feed")):
-        statement = _SET_APART.format(table=table, feed=feed)
-        connection.execute(statement.encode(), {"feed": owner.feed, "own": str(own)})
     connection.execute(_FORGET_ORIGIN, (owner.feed,))
     connection.execute(_SET_ORIGIN, (owner.feed,))
     place = Place(owner.looked_id, frozenset({own}), 0, 0)
