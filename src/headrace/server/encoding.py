@@ -163,10 +163,13 @@ def _named(places: Sequence[int]) -> Sequence[int]:
 
 def area_of(terms: PostTerms) -> dict[Area, bytes]:
     """Return what a frame carries along. A broken trace parent is left out, as the W3C recommendation asks."""
-    traceparent = terms.traceparent if _TRACEPARENT.fullmatch(terms.traceparent) else ""
-    found = {Area.SOURCE_POSITION: terms.source_position, Area.TRACEPARENT: traceparent.encode()}
+    found: dict[Area, bytes] = {}
+    if terms.source_position:
+        found[Area.SOURCE_POSITION] = terms.source_position
+    if terms.traceparent and _TRACEPARENT.fullmatch(terms.traceparent):
+        found[Area.TRACEPARENT] = terms.traceparent.encode()
     if terms.marked_at_ms is not None:
         found[Area.MARKED_AT_MS] = MS.pack(terms.marked_at_ms)
     if terms.posted_at_ms is not None:
         found[Area.POSTED_AT_MS] = MS.pack(terms.posted_at_ms)
-    return {tag: data for tag, data in found.items() if data}
+    return found

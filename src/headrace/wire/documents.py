@@ -14,6 +14,8 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 FRAMES_TYPE: Final = "application/x-headrace-frames"
 """Media type of stored frames as they are: what Spark and our own clients read."""
+TIME_MS_MAX: Final = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
+"""Latest time that is taken, in UTC milliseconds: RFC 3339 has no year beyond 9999."""
 
 U64 = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 SequenceId = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]

@@ -148,10 +148,15 @@ def stamp(
 def _form(ts: int, region_id: int, names: bytes, own: bytes, half_size: int) -> tuple[bytes, int]:
     """Return what stands before a half of this size, as a format of ``raft_index``, and the size of the stored entry."""
     head = f"{ts:016x}.{region_id:010d}.".encode()
-    tail = b"\x10" + varint.encode(to_ms(ts)) + names + b"\x40" + varint.encode(ts) + own
+    tail = b"\x10" + _ms(to_ms(ts)) + names + b"\x40" + varint.encode(ts) + own
     size = varint.encode(2 + _LSN_SIZE + len(tail) + half_size)
     form = (b"\x0a" + size + b"\x0a\x26" + head).replace(b"%", b"%%") + b"%010d" + tail.replace(b"%", b"%%")
     return form, 1 + len(size) + 2 + _LSN_SIZE + len(tail) + half_size
+
+
+@lru_cache(maxsize=8)
+def _ms(ms: int) -> bytes:
+    return varint.encode(ms)
 
 
 @lru_cache(maxsize=4096)

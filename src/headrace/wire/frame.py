@@ -32,6 +32,7 @@ FRAME_BYTES_MAX: Final = 64 << 20
 """Largest frame that is written or believed; bounds what a damaged size can make a reader fetch."""
 
 _HEADER = struct.Struct("<4sBBBBQQQQ16sIIIII16xI")
+_TAG = struct.Struct("<HI")
 
 
 class FrameKind(IntEnum):
@@ -101,12 +102,16 @@ class FrameHeader(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the 96 bytes of the header, checksum included."""
-        packed = _HEADER.pack(
-            MAGIC, FRAME.written_as, FRAME.readable_from, self.kind, 0, self.position, self.first_sequence_id,
-            self.global_ts, self.epoch, self.digest, self.region_id, self.count, self.area_size, self.body_size,
-            self.payload_crc, 0,
-        )  # fmt: skip
-        return packed[:-4] + int(google_crc32c.value(packed[:-4])).to_bytes(4, "little")
+        return _encode_header(self, self.area_size, self.body_size, self.payload_crc)
+
+
+def _encode_header(header: FrameHeader, area_size: int, body_size: int, payload_crc: int) -> bytes:
+    """The header's 96 bytes with these sizes and checksum in place of its own; no second header is made for that."""
+    packed = _HEADER.pack(
+        MAGIC, FRAME.written_as, FRAME.readable_from, header[0], 0, *header[1:8], area_size, body_size, payload_crc, 0
+    )  # fmt: skip
+    unsealed = packed[:-4]
+    return unsealed + int(google_crc32c.value(unsealed)).to_bytes(4, "little")
 
 
 def parse_header(
@@ -134,7 +139,7 @@ def parse_header(
 
 def encode_area(values: Mapping[Area, bytes]) -> bytes:
     """Return the tag-length-value area: u16 tag, u32 length, value, in tag order; empty values are left out."""
-    return b"".join(struct.pack("<HI", tag, len(data)) + data for tag, data in sorted(values.items()) if data)
+    return b"".join([_TAG.pack(tag, len(data)) + data for tag, data in sorted(values.items()) if data])
 
 
 def decode_area(area: bytes | memoryview) -> dict[int, bytes]:
@@ -144,7 +149,7 @@ def decode_area(area: bytes | memoryview) -> dict[int, bytes]:
     while at < len(area):
         if at + 6 > len(area):
             raise JournalCorrupt("a frame's area ends inside a tag")
-        tag, size = struct.unpack_from("<HI", area, at)
+        tag, size = _TAG.unpack_from(area, at)
         if at + 6 + size > len(area):
             raise JournalCorrupt("a frame's area ends inside a value")
         found[tag] = bytes(area[at + 6 : at + 6 + size])
@@ -155,7 +160,7 @@ def decode_area(area: bytes | memoryview) -> dict[int, bytes]:
 def encode_frame(header: FrameHeader, area: bytes, body: bytes, lengths: bytes) -> bytes:
     """Return the whole frame; sizes and payload checksum of ``header`` are set here from the parts."""
     crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.value(area), body), lengths)
-    sealed = header._replace(area_size=len(area), body_size=len(body), payload_crc=crc).encode()
+    sealed = _encode_header(header, len(area), len(body), crc)
     return b"".join((sealed, area, body, lengths, sealed))
 
 

@@ -142,7 +142,9 @@ _OTHER: Final = _Layout(b"\xff", 0)
 
 def _layout_of(field: bytes, index: int, entry_bytes_max: int) -> _Layout:
     """Return the layout of an ``entries`` field, whose head and size are checked here."""
-    head = _head(len(field), index)
+    head = _head(len(field))
+    if not head:
+        raise _wrong(index, f"can't have a field of {len(field)} bytes")
     if not field.startswith(head):
         raise _wrong(index, "is no entries field of the length that entry_lengths says")
     half_size = len(field) - len(head)
@@ -197,13 +199,14 @@ def _sizes(entries: bytes, lengths: bytes, entries_max: int) -> array[int]:
     return sizes
 
 
-def _head(size: int, index: int) -> bytes:
-    """Tag and length of an ``entries`` field that has ``size`` bytes in all."""
+@lru_cache(maxsize=_SHAPES_MAX)
+def _head(size: int) -> bytes:
+    """Tag and length of an ``entries`` field that has ``size`` bytes in all; empty if there is none of that size."""
     for digits in (1, 2, 3, 4, 5):
         head = b"\x0a" + varint.encode(max(0, size - 1 - digits))
         if len(head) == 1 + digits and size > len(head):
             return head
-    raise _wrong(index, f"can't have a field of {size} bytes")
+    return b""
 
 
 def _check(half: bytes, index: int) -> Change:

@@ -8,15 +8,16 @@ from headrace.errors import JournalCorrupt
 
 
 def encode(number: int) -> bytes:
-    """Return ``number`` (0 or more) as a LEB128 varint."""
+    """Return ``number`` (0 or more, else ValueError) as a LEB128 varint."""
     if 0 <= number < _READY:
         return _SHORT[number]
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    if number < 0:
+        raise ValueError(f"{number} is no varint")
+    out = b""
+    while number >= _READY:
+        out += _TWO_OF_MORE[number & _READY - 1]
+        number >>= 14
+    return out + _SHORT[number]
 
 
 _READY: Final = 1 << 14
@@ -25,6 +26,8 @@ _SHORT: Final = [
     for number in range(_READY)
 ]
 """Every varint of one or two bytes: sizes of most entries are among them."""
+_TWO_OF_MORE: Final = [bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(_READY)]
+"""Every two bytes that more bytes follow."""
 
 
 def decode(data: bytes | memoryview, at: int) -> tuple[int, int]:
