@@ -7,7 +7,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 WIRE := src/headrace/wire
 PROTOS := kdb/wal/v1/wal.proto headrace/log/v1/log.proto
 
-BENCH := $(filter-out harness,$(basename $(notdir $(wildcard bench/*.py))))
+BENCH := $(basename $(notdir $(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test bench check format generate setup jars venv lock clean

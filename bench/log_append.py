@@ -18,9 +18,9 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from bench.harness import Bench, Figures, arguments, publish
-from bench.journal import VALUE_BYTES
-from bench.producing import append_batches
+from bench.support.harness import DURABILITY, Bench, Figures, arguments, publish
+from bench.support.journal import VALUE_BYTES
+from bench.support.producing import append_batches
 from tests.kafka import Broker
 from tests.postgres import Cluster
 from tests.servers import ServerProcess
@@ -141,9 +141,8 @@ def main() -> None:
         }
         cluster = stack.enter_context(Cluster(settings=SETTINGS))
         arms = Arms(folder, server, brokers, cluster)
-        bench = Bench(
-            "log_append", ARMS, {"batch": BATCH, "value-bytes": VALUE_BYTES, "seconds": given.seconds}
-        )
+        conditions = {"durability": DURABILITY, "batch": BATCH, "value-bytes": VALUE_BYTES}
+        bench = Bench("log_append", ARMS, {**conditions, "seconds": given.seconds})
         bench.run(lambda arm: arms.measure(arm, given.seconds), given.rounds)
     publish([bench], ["entries/s"], given.json)
 

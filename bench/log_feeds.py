@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.harness import Bench, Figures, arguments, publish
-from bench.journal import VALUE_BYTES
-from bench.producing import append_batches
+from bench.support.harness import DURABILITY, Bench, Figures, arguments, publish
+from bench.support.journal import VALUE_BYTES
+from bench.support.producing import append_batches
 from tests.servers import ServerProcess
 
 ARMS = ("one-feed", "64-feeds")
@@ -43,7 +43,9 @@ def main() -> None:
         server.start()
         try:
             for batch in given.batch:
-                bench = Bench("log_feeds", ARMS, {"batch": batch, "seconds": given.seconds})
+                bench = Bench(
+                    "log_feeds", ARMS, {"durability": DURABILITY, "batch": batch, "seconds": given.seconds}
+                )
                 bench.run(
                     lambda arm, batch=batch: measure(arm, batch, given.seconds, server),  # type: ignore[misc]  # mypy knows no default in a lambda
                     given.rounds,

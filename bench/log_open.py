@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.harness import ROOT, Bench, Figures, arguments, publish
-from bench.journal import write_journal
+from bench.support.harness import ROOT, Bench, Figures, arguments, publish
+from bench.support.journal import write_journal
 
 ARMS = ("bytes", "open")
 PROGRAM = """

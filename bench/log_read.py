@@ -11,8 +11,8 @@ from pathlib import Path
 
 import google_crc32c
 
-from bench.harness import Bench, Figures, arguments, publish
-from bench.journal import write_journal
+from bench.support.harness import Bench, Figures, arguments, publish
+from bench.support.journal import write_journal
 from headrace.log.files.store import FileStore
 
 ARMS = ("bytes", "frames")

@@ -15,10 +15,10 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.bare_server import bare_server
-from bench.harness import Bench, Figures, arguments, publish
-from bench.journal import VALUE_BYTES
-from bench.producing import append_singles, call_empty
+from bench.support.bare_server import bare_server
+from bench.support.harness import DURABILITY, Bench, Figures, arguments, publish
+from bench.support.journal import VALUE_BYTES
+from bench.support.producing import append_singles, call_empty
 from headrace.entries.entry import Change
 from headrace.wire.entry import encode_half
 from tests.servers import ServerProcess
@@ -73,7 +73,11 @@ def main() -> None:
         server.start()
         stack.callback(server.kill)
         for producers in given.producers:
-            bench = Bench("log_single", ARMS, {"producers": producers, "seconds": given.seconds})
+            bench = Bench(
+                "log_single",
+                ARMS,
+                {"durability": DURABILITY, "producers": producers, "seconds": given.seconds},
+            )
             bench.run(
                 lambda arm, producers=producers: measure(arm, producers, given.seconds, address, server),  # type: ignore[misc]  # mypy knows no default in a lambda
                 given.rounds,

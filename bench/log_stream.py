@@ -11,9 +11,9 @@ import time
 from contextlib import ExitStack, aclosing
 from pathlib import Path
 
-from bench.bare_server import STREAM, bare_server
-from bench.harness import Bench, Figures, arguments, publish
-from bench.journal import write_journal
+from bench.support.bare_server import STREAM, bare_server
+from bench.support.harness import Bench, Figures, arguments, publish
+from bench.support.journal import write_journal
 from headrace.client.channel import open_channel
 from headrace.client.wal_stream import WalClient
 from headrace.wire.batch import ReceivedBatch

@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.harness import Bench, Figures, arguments, cpu_seconds, halves_of_cores, on_cores, publish
+from bench.support.harness import Bench, Figures, arguments, cpu_seconds, halves_of_cores, on_cores, publish
 from tests.agents import AgentProcess, headrace
 from tests.pgbench import Load
 from tests.postgres import Cluster

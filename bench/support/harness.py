@@ -20,7 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
+
+DURABILITY = "fdatasync before each answer"
+"""The mode of every server that takes appends in these benches, unless an arm's name says otherwise."""
 
 Figures = dict[str, float]
 """What one run of one arm measured: figure -> value."""
@@ -145,8 +148,10 @@ def cpu_seconds(pid: int) -> float:
 
 
 def publish(benches: Sequence[Bench], figures: Sequence[str], file: Path | None) -> None:
-    """Print a table for each of ``benches`` and ``figures``, and one JSON document of all; write that to ``file`` too."""
-    document = {"machine": machine(), "benches": [bench.document(figures) for bench in benches]}
+    """Print the machine, a table for each of ``benches`` and ``figures``, and one JSON document, which ``file`` gets too."""
+    host = machine()
+    document = {"machine": host, "benches": [bench.document(figures) for bench in benches]}
+    print(", ".join(f"{name} {value}" for name, value in host.items() if name != "load"))
     for bench in benches:
         for figure in figures:
             print("\n".join(bench.lines(figure)), end="\n\n")

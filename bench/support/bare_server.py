@@ -1,8 +1,8 @@
 """The bare limits of what goes over gRPC: a server whose handlers do nothing but store the bytes they got, or send some.
 
 ``Append`` writes and syncs: as in Headrace's server, one thread takes what waits as a group, with one ``write`` and one
-``fdatasync`` for all of it. ``Stream`` sends ready bytes without end. Run as ``python -m bench.bare_server FILE``; it prints
-its address.
+``fdatasync`` for all of it. ``Stream`` sends ready bytes without end. ``python -m bench.support.bare_server FILE`` prints its
+address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import grpc
 
-from bench.harness import ROOT
+from bench.support.harness import ROOT
 from headrace.server.run import run
 
 APPEND: Final = "/bench.Bare/Append"
@@ -86,7 +86,7 @@ async def main(path: Path) -> None:
 @contextmanager
 def bare_server(folder: Path) -> Iterator[str]:
     """Run the server in a process of its own, with a file in ``folder``; gives its address."""
-    words = [sys.executable, "-m", "bench.bare_server", str(folder / "bare")]
+    words = [sys.executable, "-m", "bench.support.bare_server", str(folder / "bare")]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None, "its output is a pipe"
         try:

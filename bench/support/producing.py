@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from bench import bare_server
+from bench.support import bare_server
 from headrace.client.channel import open_channel
 from headrace.client.log_append import LogAppendClient, Stored, Writes
 from headrace.wire.halves import join_puts
@@ -79,7 +79,7 @@ async def _one_by_one(client: LogAppendClient, writes: Writes, value: bytes, unt
 
 
 async def call_empty(address: str, streams: int, message: bytes, until: float) -> list[list[float]]:
-    """Send ``message`` one by one over streams to the bare server of :mod:`bench.bare_server`; returns as the other does."""
+    """Send ``message`` one by one over streams to :mod:`bench.support.bare_server`; returns as the other does."""
     async with open_channel(address) as channel:
         return await asyncio.gather(*(_call_empty(channel, message, until) for _ in range(streams)))
 
