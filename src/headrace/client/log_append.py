@@ -149,7 +149,6 @@ class AppendStream:
             self._writes, halves, expected_offset=expected_offset, source_position=source_position
         )
         future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(_retrieved)
         self._waiting.append(future)
         try:
             await self._call.write(request)
@@ -181,7 +180,7 @@ class AppendStream:
             self._end = end
             for future in self._waiting:
                 if not future.done():
-                    future.set_exception(end)
+                    _fail(future, end)
             self._waiting.clear()
 
     def _settle(self, response: log_pb2.AppendResponse) -> None:
@@ -191,7 +190,7 @@ class AppendStream:
         try:
             future.set_result(stored_of(response))
         except errors.HeadraceError as refusal:
-            future.set_exception(refusal)
+            _fail(future, refusal)
 
 
 def encode_request(
@@ -244,7 +243,7 @@ def _uuid_text(given: bytes) -> str:
     return str(uuid.UUID(bytes=given))
 
 
-def _retrieved(future: asyncio.Future[Stored]) -> None:
-    """A future that nobody awaits any more must not be complained of: the stream's end says the same."""
-    if not future.cancelled():
-        future.exception()
+def _fail(future: asyncio.Future[Stored], error: errors.HeadraceError) -> None:
+    """Fail a future that nobody may await any more: it must not be complained of, the stream's end says the same."""
+    future.set_exception(error)
+    future.exception()
