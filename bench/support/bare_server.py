@@ -1,8 +1,8 @@
 """The bare limits of what goes over gRPC: a server whose handlers do nothing but store the bytes they got, or send some.
 
 ``Append`` writes and syncs: as in Headrace's server, one thread takes what waits as a group, with one ``write`` and one
-``fdatasync`` for all of it. ``Stream`` sends ready bytes without end. ``python -m bench.support.bare_server FILE`` prints its
-address.
+``fdatasync`` for all of it. ``Stream`` sends ready bytes without end. ``python -m bench.support.bare_server FILE`` prints
+its address.
 """
 
 from __future__ import annotations
