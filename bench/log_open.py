@@ -1,7 +1,9 @@
 """Opening a long journal: how long it takes, and how much memory its index takes, in a process of its own.
 
-Both frame sizes of one journal of 10 million entries: the last segment is replayed, so its kind counts most. The bare limit
-is a program that imports the same modules and reads the last segment's bytes; what memory it takes is the process itself.
+Both frame sizes of one journal of 10 million entries: the last segment is replayed, so its kind counts most. In frames of
+one entry it is full, which is the most that opening ever replays. The bare limit is a program that imports the same modules
+and reads the last segment's bytes; what memory it takes is the process itself. ``index-mb``: the store's own account of what
+finds frames, after it has looked up a frame in every segment.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 import msgspec
 
 from bench.support.harness import ROOT, Bench, Figures, arguments, publish
-from bench.support.journal import write_journal
+from bench.support.journal import FEED, write_journal
+from headrace.log.files.store import SEGMENT_FRAMES_MAX
 
 ARMS = ("bytes", "open")
 PROGRAM = """
@@ -22,6 +25,7 @@ import json, sys, time
 from pathlib import Path
 import google_crc32c
 from headrace.log.files.store import FileStore
+store = None
 arm, folder = sys.argv[1], Path(sys.argv[2])
 begun = time.perf_counter()
 if arm == "bytes":
@@ -32,9 +36,14 @@ if arm == "bytes":
 else:
     store = FileStore(folder)
 took = time.perf_counter() - begun
+if store is not None:
+    tail = store.tail(FEED)
+    for number in range(tail.oldest, tail.next_sequence_id, 100_000):
+        assert store.places(tail.region_id, number, number, frames_max=1)
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-print(json.dumps({"open-ms": took * 1000, "rss-mb": int(status["VmRSS"].split()[0]) / 1024}))
-"""
+index_mb = store.index_bytes() / 1e6 if store is not None else 0
+print(json.dumps({"open-ms": took * 1000, "rss-mb": int(status["VmRSS"].split()[0]) / 1024, "index-mb": index_mb}))
+""".replace("FEED", repr(FEED))
 
 
 def measure(folder: Path, arm: str) -> Figures:
@@ -55,12 +64,12 @@ def main() -> None:
     benches = []
     for per_frame in (1000, 1):
         with tempfile.TemporaryDirectory(prefix="headrace-bench-") as temporary:
-            folder = Path(temporary)
-            print(
-                f"writing {given.entries:,} entries in frames of {per_frame} ...", file=sys.stderr, flush=True
-            )
-            write_journal(folder, given.entries, per_frame)
-            bench = Bench("log_open", ARMS, {"entries": given.entries, "entries-per-frame": per_frame})
+            folder, entries = Path(temporary), given.entries
+            if per_frame == 1:
+                entries += -entries % SEGMENT_FRAMES_MAX
+            print(f"writing {entries:,} entries in frames of {per_frame} ...", file=sys.stderr, flush=True)
+            write_journal(folder, entries, per_frame)
+            bench = Bench("log_open", ARMS, {"entries": entries, "entries-per-frame": per_frame})
             bench.run(lambda arm, folder=folder: measure(folder, arm), given.rounds)  # type: ignore[misc]  # mypy knows no default in a lambda
             benches.append(bench)
     publish(benches, ["open-ms", "rss-mb"], given.json)

@@ -100,3 +100,12 @@ def test_a_subscriber_keeps_its_place_and_moves_forward_only(metadata: Metadata)
     metadata.move_subscribers([("anonymous", "", high), ("admin", "backup", low), ("nobody", "", high)], 13)
     metadata.move_subscribers([("anonymous", "", low)], 14)
     assert metadata.subscribers() == [("admin", "backup", low, 13), ("anonymous", "", high, 14)]
+
+
+def test_alarms_of_one_feed_are_cleared_alone(metadata: Metadata) -> None:
+    for feed in ("f", "g", ""):
+        metadata.raise_alarm("c", f"of {feed}", 1, feed=feed)
+    metadata.clear_alarms("c", agent_id="", now_ms=2, feed="f")
+    assert {alarm.feed for alarm in metadata.alarms() if alarm.cleared_at_ms is None} == {"g", ""}
+    metadata.clear_alarms("c", agent_id="", now_ms=3, feed="")
+    assert {alarm.feed for alarm in metadata.alarms() if alarm.cleared_at_ms is None} == {"g"}

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from headrace.entries.lsn import ZERO, Lsn
+from headrace.errors import StoreUnavailable
 from headrace.log.contract import Store
-from headrace.log.metadata.contract import ListenerRow, SubscriberRow
-from headrace.log.retention.consumers import (
+from headrace.log.history import (
     bytes_behind,
     first_sequence_at,
-    listener_consumer,
     position_after,
     position_past,
-    subscriber_consumer,
     written_at_ms,
 )
+from headrace.log.metadata.contract import ListenerRow, SubscriberRow
+from headrace.log.retention.consumers import listener_consumer, subscriber_consumer
 from headrace.log.retention.plan import Terms
 from tests.bench import INCARNATION, Bench, expecting
 from tests.stores import SMALL_SEGMENT, Opener, fill
@@ -200,3 +202,45 @@ def test_when_a_frame_was_written(bench: Bench) -> None:
     (at,) = [one[0] for one in frames(bench.store)]
     assert written_at_ms(bench.store, at) == bench.clock.ms
     assert written_at_ms(bench.store, bench.store.end()) is None
+
+
+def test_the_last_look_bounds_what_is_dropped_and_keeps_out_who_begins_to_hold(bench: Bench) -> None:
+    fill(bench, FEEDS, 60)
+    store, events = bench.store, list[str]()
+    second, last = store.segments()[1].first_position, store.segments()[-1].first_position
+    looking, held = threading.Event(), threading.Event()
+
+    def look() -> int:
+        looking.set()
+        assert not held.wait(0.2), "nobody begins to hold now"
+        events.append("looked")
+        return second
+
+    def hold() -> int:
+        held.set()
+        events.append("held")
+        store.refresh()
+        return store.oldest_position()
+
+    with ThreadPoolExecutor(1) as thread:
+        dropping = thread.submit(store.drop_before, last, look=look)
+        assert looking.wait(30)
+        assert store.without_drops(hold) == second
+        assert dropping.result(30) == second
+    assert events == ["looked", "held"]
+    assert store.oldest_position() == second
+    assert store.drop_before(second, look=lambda: last) == second, "it never drops more than it was told"
+
+
+def test_a_last_look_that_fails_drops_nothing(bench: Bench) -> None:
+    fill(bench, FEEDS, 60)
+    oldest = bench.store.oldest_position()
+
+    def look() -> int:
+        raise StoreUnavailable("it can't be told who holds")
+
+    with pytest.raises(StoreUnavailable, match="who holds"):
+        bench.store.drop_before(bench.store.end(), look=look)
+    assert bench.store.oldest_position() == oldest
+    assert bench.store.without_drops(lambda: 7) == 7, "the lock was given back"
+    assert bench.store.drop_before(bench.store.end()) > oldest

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError, WriterStopped
-from headrace.log.files.examine import COSTS_NOTHING, DamageKind, examine
+from headrace.log.damage import COSTS_NOTHING, DamageKind
+from headrace.log.files.examine import examine
 from headrace.log.files.store import FileStore
 from headrace.testing.memory import MemoryDisk
 from headrace.wire.frame import FrameKind

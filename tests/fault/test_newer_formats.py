@@ -12,10 +12,12 @@ import pytest
 from headrace.errors import FormatTooNew
 from headrace.log.files.store import FileStore
 from headrace.log.log import Log
+from headrace.log.metadata.rows import row_checksum
 from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 from headrace.wire.frame import HEADER_SIZE, parse_header
 from headrace.wire.mark import SLOT_SIZE
 from headrace.wire.segment import INDEX_FOOT_SIZE, START_SIZE
+from headrace.wire.versions import METADATA
 from tests.fault.journals import headers, offset_of, opened, read_mark, segments, set_mark, snapshot
 from tests.stores import fill
 
@@ -119,6 +121,8 @@ def test_metadata(journal: Path) -> None:
 
 def test_newer_writer_that_this_version_can_read(journal: Path) -> None:
     with closing(sqlite3.connect(journal / METADATA_NAME)) as database, database:
-        database.execute("UPDATE format SET written_as = 9")
+        readable_from = METADATA.readable_from
+        row = (9, readable_from, row_checksum("format", (9, readable_from)))
+        database.execute("UPDATE format SET (written_as, readable_from, crc) = (?, ?, ?)", row)
     log = Log.open(journal)
     assert [tail.name for tail in log.feeds()] == ["a", "b"]

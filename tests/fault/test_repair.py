@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import DataFolderLocked, JournalCorrupt, SequenceLost, Usage
-from headrace.log.files.examine import DamageKind, examine
+from headrace.log.damage import DamageKind
+from headrace.log.files.examine import examine
 from headrace.log.files.plan import Mode, Plan
 from headrace.log.files.repair import Repair
 from headrace.log.files.store import FileStore
@@ -125,7 +126,7 @@ def test_stream_that_meets_a_lost_range_is_told_where_to_go_on(truth: Truth) -> 
     with closing(FileStore(FOLDER, disk=disk)) as store:
         with pytest.raises(SequenceLost) as told:
             read_on(store, victim.position, frames[2].lsn(0))
-        assert told.value.members["next-lsn"] == str(following.lsn(0))
+        assert told.value.members["resume-lsn"] == str(following.lsn(0))
         assert find_start(store, following.lsn(0)).position <= following.position
         assert str(following.lsn(0)) in told.value.detail
 

@@ -38,7 +38,8 @@ from tests.golden.log_postgres import make_log_postgres
 from tests.postgres import Cluster
 
 FORMATS = Path(__file__).parent / "formats"
-GENERATION = 1
+CHANGED_IN = {"data": 2, "log-postgres.sql": 2}
+"""Name below ``formats/N/`` -> the newest generation that it changed in; the others are still as generation 1 has them."""
 SEGMENT_BYTES = 4096
 
 CHANGES = [
@@ -92,6 +93,7 @@ def make_data_folder(folder: Path) -> None:
     metadata = SqliteMetadata(folder / METADATA_NAME)
     metadata.register_listener("listener-1", "vmapi::vm", hold=True, now_ms=bench.clock.ms)
     metadata.put_position("listener-1", "vmapi::vm", "inc", 64, "1.2.64", bench.clock.ms)
+    metadata.begin_subscriber("anonymous", "backup", str(Lsn(bench.clock.ms << 18, 1, 64)), bench.clock.ms)
     metadata.raise_alarm(
         DuplicateEntry.code, "agent-3 was quarantined", bench.clock.ms, feed="acme.orders", agent_id="agent-3"
     )
@@ -139,6 +141,7 @@ def describe_data_folder(folder: Path) -> dict[str, Any]:
         "tails": msgspec.to_builtins(store.tails()),
         "entries": {tail.name: _entries(store, tail.name) for tail in store.tails()},
         "listeners": [list(row) for row in metadata.listeners("vmapi::vm")],
+        "subscribers": [list(row) for row in metadata.subscribers()],
         "alarms": [list(row) for row in metadata.alarms()],
     }
     store.close()
@@ -154,7 +157,7 @@ def _entries(store: FileStore, feed: str) -> list[dict[str, Any]]:
         area = {str(tag): data.decode("latin-1") for tag, data in decode_area(frame.area).items()}
         for sequence_id, stored in enumerate(frame.entries(), frame.header.first_sequence_id):
             entry = decode_entry(stored, sequence_id)
-            fields = {name: _plain(getattr(entry.change, name)) for name in Change.__slots__}
+            fields = {name: _plain(getattr(entry.change, name)) for name in Change.__struct_fields__}
             place = {"sequence-id": sequence_id, "lsn": str(entry.lsn), "append-end": entry.append_end}
             names = {"tenant": entry.tenant_id, "key-prefix": entry.key_prefix}
             found.append(
@@ -230,10 +233,15 @@ MAKERS: dict[str, Callable[[Path], None]] = {
 """Name below ``formats/N/`` -> what makes it there."""
 
 
+def kept(name: str) -> list[Path]:
+    """Return what is kept of one format, oldest generation first."""
+    return sorted(FORMATS.glob(f"*/{name}"), key=lambda path: int(path.parent.name))
+
+
 def main() -> int:
     """Make what is not there yet; returns the exit code."""
     for name, make in MAKERS.items():
-        target = FORMATS / str(GENERATION) / name
+        target = FORMATS / str(CHANGED_IN.get(name, 1)) / name
         if target.exists():
             sys.stdout.write(f"golden: {target} is there, and stays as it is\n")
             continue

@@ -14,25 +14,25 @@ from headrace.log.log import Log
 from headrace.log.requests import Append
 from headrace.wire.entry import digest, encode_half
 from tests.bench import Bench, append, expecting, register
-from tests.golden.make import CHANGES, FORMATS, GENERATION, MAKERS, SEGMENT_BYTES, describe_data_folder
-
-GENERATIONS = sorted((path for path in FORMATS.iterdir() if path.is_dir()), key=lambda path: int(path.name))
+from tests.golden.make import CHANGED_IN, CHANGES, MAKERS, SEGMENT_BYTES, describe_data_folder, kept
 
 
-def test_every_format_of_this_generation_is_kept() -> None:
-    assert [path.name for path in GENERATIONS] == [str(number) for number in range(1, GENERATION + 1)]
-    assert {path.name for path in GENERATIONS[-1].iterdir()} >= set(MAKERS)
+def test_every_format_is_kept_since_its_first_generation() -> None:
+    for name in MAKERS:
+        generations = [path.parent.name for path in kept(name)]
+        assert generations[0] == "1"
+        assert generations[-1] == str(CHANGED_IN.get(name, 1))
 
 
-@pytest.fixture(params=GENERATIONS, ids=lambda path: path.name)
+@pytest.fixture(params=kept("data"), ids=lambda path: path.parent.name)
 def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of a generation's data folder."""
-    return Path(shutil.copytree(request.param / "data", tmp_path / "data"))
+    return Path(shutil.copytree(request.param, tmp_path / "data"))
 
 
 def expected(request: pytest.FixtureRequest) -> dict[str, object]:
-    generation = request.node.callspec.params["data"]
-    found: dict[str, object] = json.loads((generation / "data.json").read_text(encoding="utf-8"))
+    folder = request.node.callspec.params["data"]
+    found: dict[str, object] = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))
     return found
 
 

@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.golden.log_postgres import FEED, describe_log
-from tests.golden.test_formats import GENERATIONS, covers
+from tests.golden.make import kept
+from tests.golden.test_formats import covers
 from tests.integration.store_postgres.shared import opened
 from tests.postgres import Database
 
 
-@pytest.mark.parametrize("generation", GENERATIONS, ids=lambda path: path.name)
-def test_log_of_an_older_release_is_read_and_written_on(generation: Path, database: Database) -> None:
+@pytest.mark.parametrize("dump", kept("log-postgres.sql"), ids=lambda path: path.parent.name)
+def test_log_of_an_older_release_is_read_and_written_on(dump: Path, database: Database) -> None:
     with database.connect() as restored:
-        restored.execute((generation / "log-postgres.sql").read_bytes())
-    described = json.loads((generation / "log-postgres.json").read_text(encoding="utf-8"))
+        restored.execute(dump.read_bytes())
+    described = json.loads(dump.with_suffix(".json").read_text(encoding="utf-8"))
     assert covers(json.loads(json.dumps(describe_log(database.dsn))), described)
     with opened(database.dsn, segment_bytes=4096) as bench:
         bench.clock.ms = 1_800_000_000_000

@@ -14,15 +14,15 @@ from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace
-from tests.golden.test_formats import GENERATIONS
+from tests.golden.make import kept
 
 FEED, AGENT = "bank", "agent-1"
 
 
-@pytest.mark.parametrize("generation", GENERATIONS, ids=lambda path: path.name)
-def test_outbox_of_an_older_release_is_relayed_and_written_on(generation: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("outbox", kept("outbox.db"), ids=lambda path: path.parent.name)
+def test_outbox_of_an_older_release_is_relayed_and_written_on(outbox: Path, tmp_path: Path) -> None:
     path = tmp_path / "app.db"
-    shutil.copy(generation / "outbox.db", path)
+    shutil.copy(outbox, path)
     with opened_source(parse_dsn(f"sqlite:///{path}")) as source:
         assert [(one.table, list(one.findings)) for one in source.check([FEED])] == [("account", [])]
         source.claim(FEED, AGENT, FeedPlace("inc", 1, 1), 1)

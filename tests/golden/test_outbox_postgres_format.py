@@ -11,16 +11,16 @@ from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace, Resume
-from tests.golden.test_formats import GENERATIONS
+from tests.golden.make import kept
 from tests.postgres import Database
 
 FEED, AGENT = "bank", "agent-1"
 
 
-@pytest.mark.parametrize("generation", GENERATIONS, ids=lambda path: path.name)
-def test_outbox_of_an_older_release_is_relayed_and_written_on(generation: Path, database: Database) -> None:
+@pytest.mark.parametrize("dump", kept("outbox-postgres.sql"), ids=lambda path: path.parent.name)
+def test_outbox_of_an_older_release_is_relayed_and_written_on(dump: Path, database: Database) -> None:
     with database.connect() as restored:
-        restored.execute((generation / "outbox-postgres.sql").read_bytes())
+        restored.execute(dump.read_bytes())
     with opened_source(parse_dsn(database.dsn)) as source:
         assert source.claim(FEED, AGENT, FeedPlace("inc", 5, 2), 0) == Resume(confirm_below=5)
         assert source.mend(FEED) == []

@@ -15,7 +15,7 @@ from headrace.pipeline.offset import FeedOffset, FeedStart, Place, from_json, to
 from headrace.pipeline.schemas import Column, PlacedSchema, TableSchema
 
 FORMATS = Path(__file__).parent / "formats"
-GENERATIONS = sorted(path.name for path in FORMATS.iterdir())
+GENERATIONS = sorted(path.parent.name for path in FORMATS.glob("*/tables"))
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "tables.md"
 INCARNATION = "ecb4aeb2-1c53-4e81-9b51-2fba0d685531"
 PUBLISHED = PublishedFile(

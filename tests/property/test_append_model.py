@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -25,16 +24,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from headrace.errors import HeadraceError
-from headrace.log.requests import Append, Appended, Configure, Outcome, Release, Request
+from headrace.log.requests import NEXT, Configure, Release, Request
 from headrace.testing.clock import ManualClock
 from headrace.wire.frame import FIRST_POSITION
-from tests.bench import INCARNATION, Bench, append, register
+from tests.append_model import Feed, Said, told
+from tests.bench import Bench, append, register
 from tests.scale import scaled
 from tests.stores import Opener
 
 SEGMENT_BYTES = 2500
-NEXT = -1
 NAMES = ("owned", "shared")
 FEEDS = st.sampled_from(NAMES)
 AGENTS = st.sampled_from(["a1", "a2", "a3"])
@@ -42,127 +40,6 @@ TERMS = ["optional", "optional", "optional", "required", "ignored"]
 SENDERS = st.sampled_from(["one in", "one in", "one in", "one in", "one in", "a1", "a2", "a3"])
 VALUES = st.lists(st.sampled_from(["", "x", "y", "z" * 200]), min_size=1, max_size=4)
 RANDOM = st.randoms(use_true_random=True)
-
-Said = dict[str, Any]
-"""What the model says of a request: ``code`` and members of a refusal, or the places of an append; empty: no refusal."""
-
-
-@dataclass
-class Feed:
-    """What a feed should hold: ``entries`` are (producer, value) from ``begin`` on."""
-
-    shared: bool
-    owner: str = ""
-    epoch: int = 0
-    terms: str = "optional"
-    begin: int = 1
-    dropped: int = 0
-    entries: list[tuple[str, str]] = field(default_factory=list)
-    instances: dict[str, str] = field(default_factory=dict)
-    epochs: dict[str, int] = field(default_factory=dict)
-    quarantined: set[str] = field(default_factory=set)
-    last: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
-
-    @property
-    def next(self) -> int:
-        return self.begin + len(self.entries)
-
-    def newest_epoch(self, agent: str) -> int:
-        return self.epochs.get(agent, 0) if self.shared else self.epoch
-
-    def register(self, agent: str, instance: str, *, takeover: bool) -> Said:
-        if self.shared and takeover:
-            return {"code": "invalid-request"}
-        if not self.shared and self.owner not in ("", agent) and not takeover:
-            return {"code": "feed-owned"}
-        here = self.instances.get(agent) == instance and (self.shared or self.owner == agent)
-        if not here:
-            self.epoch += not self.shared
-            self.epochs[agent] = self.epochs.get(agent, 0) + 1 if self.shared else self.epoch
-            if not self.shared:
-                self.owner, self.instances = agent, {}
-            self.instances[agent] = instance
-        return {}
-
-    def append(self, ask: Append, values: list[str]) -> Said:
-        return self._not_let_in(ask) or self._by_sequence_id(ask) or self._by_offset(ask, values)
-
-    def _not_let_in(self, ask: Append) -> Said:
-        code, agent = "", ask.producer
-        epoch = self.epochs.get(agent, 0) if ask.epoch is None else ask.epoch
-        if ask.incarnation not in (None, INCARNATION):
-            code = "feed-recreated"
-        elif agent not in self.epochs or epoch > self.newest_epoch(agent):
-            code = "not-registered"
-        elif epoch < self.newest_epoch(agent) or (not self.shared and agent != self.owner):
-            code = "fenced"
-        elif agent in self.quarantined:
-            code = "quarantined"
-        if not code:
-            return {}
-        named = [
-            place - at for places in (ask.expected_offsets, ask.sequence_ids) for at, place in _given(places)
-        ]
-        beyond = named and min(named) >= self.next and self.terms != "ignored"
-        return self._refusal(code, side_effects="none" if beyond else "possible")
-
-    def _by_sequence_id(self, ask: Append) -> Said:
-        base = self._base(ask)
-        for at, number in _given(ask.sequence_ids):
-            if self.shared:
-                return {"code": "invalid-request"}
-            if number == base + at:
-                continue
-            if self.entries and number < self.next:
-                self.quarantined.add(ask.producer)
-                return self._refusal("duplicate-entry", index=at, side_effects="possible")
-            return self._refusal("sequence-gap", index=at)
-        return {}
-
-    def _by_offset(self, ask: Append, values: list[str]) -> Said:
-        base, offsets = self._base(ask), dict(_given(ask.expected_offsets))
-        unnamed = [
-            at for at in range(len(values)) if at not in offsets and at not in dict(_given(ask.sequence_ids))
-        ]
-        if self.terms == "required" and unnamed:
-            return self._refusal("expected-offset-required", index=unnamed[0])
-        wrong = [at for at, offset in offsets.items() if offset != base + at]
-        if not wrong or self.terms == "ignored":
-            self.begin = base if not self.entries else self.begin
-            first = self.next
-            self.entries += [(ask.producer, value) for value in values]
-            self.last[ask.producer] = (first, values)
-            return {"first": first, "last": self.next - 1, "duplicate": False}
-        starts = {offset - at for at, offset in offsets.items()}
-        start = min(starts)
-        if len(starts) == 1 and self._holds(ask.producer, start, values):
-            return {"first": start, "last": start + len(values) - 1, "duplicate": True}
-        gone = len(starts) == 1 and bool(self.entries) and self.begin <= start <= self.dropped
-        return self._refusal(
-            "offset-mismatch",
-            index=wrong[0],
-            expected=offsets[wrong[0]],
-            retryable=len(starts) == 1 and start > self.next,
-            side_effects="possible" if gone else "none",
-        )
-
-    def _base(self, ask: Append) -> int:
-        """Where this append would stand: a feed begins where its first entry says."""
-        says = not self.entries and not self.shared and ask.sequence_ids and ask.sequence_ids[0] != NEXT
-        return ask.sequence_ids[0] if says else self.next
-
-    def _holds(self, producer: str, first: int, values: list[str]) -> bool:
-        at = first - self.begin
-        kept = first > self.dropped and at >= 0
-        stored = kept and self.entries[at : at + len(values)] == [(producer, value) for value in values]
-        return stored or self.last.get(producer) == (first, values)
-
-    def _refusal(self, code: str, *, side_effects: str = "none", **members: Any) -> Said:
-        return {"code": code, "actual-next": self.next, "side-effects": side_effects, **members}
-
-
-def _given(places: Any) -> list[tuple[int, int]]:
-    return [(at, place) for at, place in enumerate(places) if place != NEXT]
 
 
 class AppendMachine(RuleBasedStateMachine):
@@ -297,7 +174,7 @@ class AppendMachine(RuleBasedStateMachine):
         if queue:
             outcomes = self.bench.ask(*[asked for asked, _ in queue])
             for (asked, said), outcome in zip(queue, outcomes, strict=True):
-                assert _told(outcome, said) == said, asked
+                assert told(outcome, said) == said, asked
 
     @rule()
     def restart(self) -> None:
@@ -339,19 +216,6 @@ class AppendMachine(RuleBasedStateMachine):
 
 def _epoch(rng: Random) -> str | None:
     return rng.choice([*[None] * 9, "own", "older", "newer"])
-
-
-def _told(outcome: Outcome | HeadraceError, said: Said) -> Said:
-    """The outcome in the model's words: of a refusal's members those that the model speaks of."""
-    if isinstance(outcome, HeadraceError):
-        return {"code": outcome.code} | {name: outcome.members.get(name) for name in said if name != "code"}
-    if isinstance(outcome, Appended):
-        return {
-            "first": outcome.first_sequence_id,
-            "last": outcome.last_sequence_id,
-            "duplicate": outcome.duplicate,
-        }
-    return {}
 
 
 @pytest.mark.timeout(600)

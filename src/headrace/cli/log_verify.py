@@ -1,4 +1,4 @@
-"""``headrace log verify``: read every byte of a data folder's journal and say what is damaged."""
+"""``headrace log verify``: read every byte of a log, in a data folder or in a database, and say what is damaged."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from cyclopts import Parameter
 
 from headrace.cli.byte_progress import byte_progress
 from headrace.errors import FeedNotFound
-from headrace.log.files.examine import Damage, DamageKind, Findings, examine
-from headrace.log.metadata.check import metadata_problems
+from headrace.log.damage import Damage, DamageKind, Verdict
+from headrace.log.files.examine import examine
+from headrace.log.metadata.check import check_metadata
 from headrace.log.metadata.sqlite import METADATA_NAME
+from headrace.log.opening import examine_address, parse_store
 
 
 def verify_command(
@@ -21,6 +23,7 @@ def verify_command(
     /,
     *,
     data_dir: Path = Path("headrace-data"),
+    store: Annotated[str | None, Parameter(env_var="HEADRACE_STORE")] = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Check every frame, header, index, segment start, the mark and the metadata database; nothing is changed.
@@ -33,53 +36,71 @@ def verify_command(
         Check the entries of this feed only (and all that the feeds share); without it, everything.
     data_dir
         The server's folder.
+    store
+        Check a log in a database instead: postgresql://USER@HOST/DATABASE.
     json
         Print one JSON document.
     """
     with byte_progress("checking") as progress:
-        findings = examine(data_dir, feed=feed, progress=progress)
+        if store is not None:
+            found, of = examine_address(parse_store(store), feed=feed, progress=progress), "store"
+        else:
+            found, of = examine_folder(data_dir, feed=feed, progress=progress), "data-dir"
+    if json:
+        print(json_text.dumps(document(found, of)))
+    else:
+        _print(found)
+    return 1 if found.damages else 0
+
+
+def examine_folder(folder: Path, *, feed: str | None = None, progress: Any = None) -> Verdict:
+    """Look at every byte of a data folder. Raises FeedNotFound, StoreUnavailable, FormatTooNew."""
+    findings = examine(folder, feed=feed, progress=progress)
     findings.close()
     if feed is not None and feed not in findings.names.values():
         raise FeedNotFound(
-            f"there is no feed {feed} in {data_dir}", hint="Without a feed, everything is checked."
+            f"there is no feed {feed} in {folder}", hint="Without a feed, everything is checked."
         )
-    database = data_dir / METADATA_NAME
-    findings.damages += [
-        Damage(DamageKind.METADATA, database, 0, problem) for problem in metadata_problems(database)
+    database = folder / METADATA_NAME
+    damages = [
+        Damage(DamageKind.METADATA, database, 0, problem) for problem in check_metadata(database).problems
     ]
-    if json:
-        print(json_text.dumps(document(findings)))
-    else:
-        _print(findings)
-    return 1 if findings.damages else 0
+    return Verdict(
+        str(folder),
+        [*findings.damages, *damages],
+        findings.notes,
+        findings.names,
+        len(findings.segments),
+        findings.frames,
+        findings.entries,
+        findings.bytes,
+        findings.mark.end if findings.mark is not None else None,
+    )
 
 
-def document(findings: Findings) -> dict[str, Any]:
-    """Return what was found as one document."""
+def document(found: Verdict, of: str) -> dict[str, Any]:
+    """Return what was found as one document; ``of``: what the place is, ``data-dir`` or ``store``."""
     return {
-        "data-dir": str(findings.folder),
-        "whole": not findings.damages,
-        "segments": len(findings.segments),
-        "frames": findings.frames,
-        "entries": findings.entries,
-        "bytes": findings.bytes,
-        "end-position": findings.mark.end if findings.mark is not None else None,
-        "damages": [damage.document() for damage in findings.damages],
-        "notes": findings.notes,
+        of: found.place,
+        "whole": not found.damages,
+        "segments": found.segments,
+        "frames": found.frames,
+        "entries": found.entries,
+        "bytes": found.bytes,
+        "end-position": found.end_position,
+        "damages": [damage.document() for damage in found.damages],
+        "notes": found.notes,
     }
 
 
-def _print(findings: Findings) -> None:
-    for damage in findings.damages:
-        where = f"{damage.file} at byte {damage.offset}"
-        print(f"damaged {damage.kind}: {where}{_range(damage)}\n    {damage.detail}")
-    for note in findings.notes:
+def _print(found: Verdict) -> None:
+    for damage in found.damages:
+        print(f"damaged {damage.kind}: {damage.where}{_range(damage)}\n    {damage.detail}")
+    for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
-    verdict = f"{len(findings.damages)} damages" if findings.damages else "all whole"
-    print(
-        f"{verdict}: {findings.frames:,} frames with {findings.entries:,} entries in {len(findings.segments)} segments"
-    )
-    if findings.damages:
+    verdict = f"{len(found.damages)} damages" if found.damages else "all whole"
+    print(f"{verdict}: {found.frames:,} frames with {found.entries:,} entries in {found.segments} segments")
+    if found.damages:
         print("What to do: docs/howto/damaged-log.md", file=sys.stderr)
 
 

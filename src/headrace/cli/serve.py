@@ -59,7 +59,7 @@ def serve_command(
     retention_every
         The pause between two looks at what can be dropped.
     segment_size
-        A journal segment takes frames up to this size.
+        A journal segment takes frames up to this size, and at most 131,072 of them.
     disk_reserve
         Appends are refused (503 disk-reserve) while less than this is free on the volume, such as 2g. Default: 1g, or 5 %
         of the volume if that is more.

@@ -14,6 +14,9 @@ MESSAGE_BYTES_MAX: Final = 64 << 20
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
 """A silent connection is asked whether it lives, so that a dead server is noticed."""
+RECONNECT_MS_MIN: Final = 100
+RECONNECT_MS_MAX: Final = 5_000
+"""Pauses between attempts to connect, growing: a server that is back is found within the longest (gRPC's own is 2 min)."""
 _WRITE_FAILED: Final = "Internal error from Core"
 """What grpcio makes of a write into a call that has just ended, in place of the status that ended it (grpc/grpc#36066)."""
 
@@ -27,6 +30,8 @@ def open_channel(address: str) -> grpc.aio.Channel:
             ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
+            ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_http_proxy", 0),
         ),

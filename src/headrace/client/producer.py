@@ -78,7 +78,7 @@ class Producer:
                 agent_id, feed, instance=named, shared=shared, takeover=takeover
             )
 
-        return cls(client, await _persist(register, retry_s_max), agent_id)
+        return cls(client, await persist(register, retry_s_max), agent_id)
 
     async def append(
         self,
@@ -111,7 +111,7 @@ class Producer:
                 source_position=source_position,
             )
 
-        appended = await _persist(append, retry_s_max)
+        appended = await persist(append, retry_s_max)
         self.next_sequence_id = appended.last_sequence_id + 1
         return appended
 
@@ -125,7 +125,7 @@ class Producer:
         async def tail() -> doc.Tail:
             return await self._client.tail(self.feed, self.agent_id)
 
-        found = await _persist(tail, retry_s_max)
+        found = await persist(tail, retry_s_max)
         self.next_sequence_id = found.next_sequence_id
         return found
 
@@ -136,8 +136,11 @@ class Producer:
         return doc.EntryIn(changes=changes, agent_id=self.agent_id, expected_offset=sequence_id)
 
 
-async def _persist(call: Callable[[], Awaitable[T]], retry_s_max: float | None) -> T:
-    """Make the same call until it is answered; Unavailable (the last one) once ``retry_s_max`` seconds are over."""
+async def persist(call: Callable[[], Awaitable[T]], retry_s_max: float | None) -> T:
+    """Make the same call until it is answered; Unavailable (the last one) once ``retry_s_max`` seconds are over.
+
+    For calls that may be made twice. ``retry_s_max`` None: for ever.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + retry_s_max if retry_s_max is not None else None
     backoff = Backoff(first_s=RETRY_FIRST_S, delay_s_max=RETRY_DELAY_S_MAX)

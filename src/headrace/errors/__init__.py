@@ -5,35 +5,36 @@
     HeadraceError
     ├── Refused                     the request can't be served as it is; nothing was written
     │   ├── InvalidRequest          400  malformed, unknown member, wrong type (names the member)
-    │   ├── TooLarge                413  body or entry over the limit
-    │   ├── FeedNotFound            404
+    │   ├── TooLarge, FeedNotFound  413  body or entry over the limit; 404
+    │   ├── Unauthenticated 401, Forbidden 403, TicketRefused 403    who asks must show that it may
     │   ├── NotRegistered           409  publisher or listener never registered
-    │   ├── FeedOwned               409  another agent owns the feed
-    │   ├── Fenced                  409  a newer registration took over
+    │   ├── FeedOwned, Fenced       409  another agent owns the feed; a newer registration took over
     │   ├── Quarantined             423  the publisher sent an entry twice; an operator must release it
-    │   ├── DuplicateEntry          409  ``sequence-id`` already in the feed
-    │   ├── SequenceGap             409  ``sequence-id`` beyond the next one
+    │   ├── DuplicateEntry, SequenceGap   409  ``sequence-id`` already in the feed, or beyond the next one
     │   ├── OffsetMismatch          409  ``expected-offset`` is not where the log is
     │   ├── ExpectedOffsetRequired  409  the feed's settings ask for ``expected-offset``
     │   ├── StreamFailed            409  an append before it on the same gRPC stream was refused
     │   ├── FeedRecreated           409  the bookmark is of another incarnation or another history
     │   ├── BeyondHead              409  the place named is above the head
-    │   ├── SequenceNotAvailable    410  the range was dropped by retention
-    │   ├── LsnNotAvailable         410  what follows the LSN was dropped by retention
-    │   └── SequenceLost            410  the range was damaged and skipped by a repair
+    │   ├── SequenceNotAvailable, LsnNotAvailable   410  the range was dropped by retention
+    │   ├── SequenceLost            410  the range was damaged and skipped by a repair
+    │   └── NoSnapshot 404, SnapshotForbidden 403, SnapshotGone 410    the publisher's snapshots
     ├── Unavailable                 try again later (503)
     │   ├── StoreUnavailable        the store can't persist
     │   ├── DiskReserve             the volume is nearly full; appends wait, readers go on
     │   ├── WriterStopped           an fsync failed: no append until a restart
+    │   ├── KeysUnavailable         the keys that tokens are checked with can't be had
+    │   ├── SnapshotUnavailable, SnapshotBroken   no snapshot just now, or what came is none that is whole
     │   ├── ClockLead               the log's clock leads the wall clock by too much
     │   └── ServerUnreachable       no answer from the server; a write's outcome may be unknown
     └── Stopped                     the process ends and says which command goes on
-        ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage                       exit 2
-        ├── PortInUse, SourceUnavailable, PlatformUnsupported, SetupMissing       exit 1
-        ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt           exit 3
+        ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound       exit 2
+        ├── PortInUse, SourceUnavailable, PlatformUnsupported, SetupMissing, EntryRefused   exit 1
+        ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt    exit 3
         ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced         exit 3
-        ├── SourceForbidden         the database does not let this role; exit 3
-        ├── StoreForbidden, StoreUnsafe   the log's own database: rights, durability; exit 3
+        ├── SourceForbidden, StoreForbidden, StoreUnsafe   databases: rights, durability; exit 3
+        ├── TokenExposed            a token would go over the network in clear; exit 3
+        ├── BookmarkMoved, BookmarkCorrupt, ParkedTooMany   a listener's own store; exit 3
         └── ValueUnfit              a stored value does not fit the type its schema names; exit 3
 
 A code never changes once released. HTTP status, exit code and retryability are class attributes: every face says the same.
@@ -41,6 +42,7 @@ A code never changes once released. HTTP status, exit code and retryability are 
 
 from __future__ import annotations
 
+from headrace.errors.access import Forbidden, KeysUnavailable, TicketRefused, TokenExposed, Unauthenticated
 from headrace.errors.answers import (
     BeyondHead,
     ClockLead,
@@ -69,8 +71,22 @@ from headrace.errors.answers import (
     Unavailable,
     WriterStopped,
 )
-from headrace.errors.refusal import Refusal, complete_refusal, refusal_of
-from headrace.errors.root import HeadraceError
+from headrace.errors.listening import (
+    BookmarkCorrupt,
+    BookmarkMoved,
+    EntryRefused,
+    ParkedNotFound,
+    ParkedTooMany,
+)
+from headrace.errors.refusal import Refusal, complete_refusal, refusal_of, refused_with
+from headrace.errors.root import HeadraceError, SideEffects
+from headrace.errors.snapshots import (
+    NoSnapshot,
+    SnapshotBroken,
+    SnapshotForbidden,
+    SnapshotGone,
+    SnapshotUnavailable,
+)
 from headrace.errors.stops import (
     AgentFenced,
     AttachUnsafe,
@@ -81,6 +97,7 @@ from headrace.errors.stops import (
     FormatTooNew,
     JournalCorrupt,
     JournalLoss,
+    MetadataCorrupt,
     OutboxBehindFeed,
     PlatformUnsupported,
     PortInUse,
@@ -99,28 +116,37 @@ __all__ = [
     "AgentFenced",
     "AttachUnsafe",
     "BeyondHead",
+    "BookmarkCorrupt",
+    "BookmarkMoved",
     "ClockLead",
     "ConfigInvalid",
     "DataFolderLocked",
     "DiskReserve",
     "DsnInvalid",
     "DuplicateEntry",
+    "EntryRefused",
     "ExpectedOffsetRequired",
     "FeedBehindOutbox",
     "FeedNotFound",
     "FeedOwned",
     "FeedRecreated",
     "Fenced",
+    "Forbidden",
     "FormatTooNew",
     "HeadraceError",
     "InvalidRequest",
     "JournalCorrupt",
     "JournalLoss",
+    "KeysUnavailable",
     "LsnNotAvailable",
+    "MetadataCorrupt",
     "MethodNotAllowed",
+    "NoSnapshot",
     "NotRegistered",
     "OffsetMismatch",
     "OutboxBehindFeed",
+    "ParkedNotFound",
+    "ParkedTooMany",
     "PlatformUnsupported",
     "PortInUse",
     "Quarantined",
@@ -132,6 +158,11 @@ __all__ = [
     "SequenceNotAvailable",
     "ServerUnreachable",
     "SetupMissing",
+    "SideEffects",
+    "SnapshotBroken",
+    "SnapshotForbidden",
+    "SnapshotGone",
+    "SnapshotUnavailable",
     "SourceForbidden",
     "SourceUnavailable",
     "Stopped",
@@ -140,7 +171,10 @@ __all__ = [
     "StoreUnsafe",
     "StreamFailed",
     "TableNotFound",
+    "TicketRefused",
+    "TokenExposed",
     "TooLarge",
+    "Unauthenticated",
     "Unavailable",
     "Usage",
     "ValueUnfit",
@@ -149,6 +183,7 @@ __all__ = [
     "complete_refusal",
     "every_error",
     "refusal_of",
+    "refused_with",
 ]
 
 

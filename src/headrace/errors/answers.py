@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from headrace.errors.root import HeadraceError, SideEffects
+from headrace.errors.root import HeadraceError
 
 
 class Refused(HeadraceError):
-    """The request can't be served as it is; nothing was written."""
+    """The request can't be served as it is; nothing was written by it.
 
-    side_effects: ClassVar[SideEffects] = "none"
+    Nor by an earlier try of it? ``side_effects`` is ``none`` only where no such request can ever have been taken, and where
+    nothing is appended at all. What else refuses an append has the member that its judging came to.
+    """
 
 
 class InvalidRequest(Refused):
     """The request is malformed."""
 
     code = "invalid-request"
+    side_effects = "none"
     hint = "Mend the member that is named; nothing was written."
     http_status = 400
     exit_code = 2
@@ -26,6 +27,7 @@ class TooLarge(Refused):
     """The body or an entry is over the limit."""
 
     code = "too-large"
+    side_effects = "none"
     hint = "Send fewer entries at once, or raise the limit at the server."
     http_status = 413
 
@@ -34,6 +36,7 @@ class FeedNotFound(Refused):
     """There is no such feed."""
 
     code = "feed-not-found"
+    side_effects = "none"
     hint = "A feed is made by the first registration of its publisher; check the name at GET /feeds."
     http_status = 404
 
@@ -42,6 +45,7 @@ class RouteNotFound(Refused):
     """There is nothing at this address."""
 
     code = "not-found"
+    side_effects = "none"
     hint = "The addresses are listed at /openapi.json."
     http_status = 404
 
@@ -50,6 +54,7 @@ class MethodNotAllowed(Refused):
     """This address does not take this method."""
 
     code = "method-not-allowed"
+    side_effects = "none"
     hint = "The methods of each address are listed at /openapi.json."
     http_status = 405
 
@@ -66,6 +71,7 @@ class FeedOwned(Refused):
     """Another agent owns this feed."""
 
     code = "feed-owned"
+    side_effects = "none"
     hint = "Stop the other agent, then register with takeover: true."
     http_status = 409
     exit_code = 3
@@ -91,8 +97,6 @@ class Quarantined(Refused):
 
 class DuplicateEntry(Refused):
     """The sequence id is already in the feed; the publisher is now quarantined."""
-
-    side_effects = "possible"
 
     code = "duplicate-entry"
     hint = "Compare outbox and feed around the sequence id, then POST /publishers/{agent-id}/release."
@@ -146,6 +150,7 @@ class BeyondHead(Refused):
     """The place named lies above the feed's head."""
 
     code = "beyond-head"
+    side_effects = "none"
     hint = "This consumer has seen more than the feed holds: the feed may be an old copy. Check before you go on."
     http_status = 409
     exit_code = 3
@@ -155,6 +160,7 @@ class SequenceNotAvailable(Refused):
     """The entries asked for are no longer retained."""
 
     code = "sequence-not-available"
+    side_effects = "none"
     hint = "Take a snapshot of the publisher's state, then go on from its sequence id."
     http_status = 410
     exit_code = 4
@@ -164,6 +170,7 @@ class LsnNotAvailable(Refused):
     """The stream can't begin at this LSN: what follows it is no longer retained."""
 
     code = "lsn-not-available"
+    side_effects = "none"
     hint = "Take a base snapshot, then subscribe from the head LSN that is named."
     http_status = 410
     exit_code = 4
@@ -173,6 +180,7 @@ class SequenceLost(Refused):
     """The entries asked for were damaged and a repair skipped them."""
 
     code = "sequence-lost"
+    side_effects = "none"
     hint = "The lost range is named; take a snapshot, then go on after it."
     http_status = 410
     exit_code = 4
@@ -180,6 +188,8 @@ class SequenceLost(Refused):
 
 class Unavailable(HeadraceError):
     """Not now; trying again later can help."""
+
+    # No ``side_effects`` of its own here and below, so ``possible``: an earlier try of an append may have been stored.
 
     code = "unavailable"
     retryable = True
@@ -191,14 +201,12 @@ class StoreUnavailable(Unavailable):
     """The store can't persist; nothing was acknowledged."""
 
     code = "store-unavailable"
-    side_effects = "none"
 
 
 class DiskReserve(Unavailable):
     """Too little space is left on the volume for another append; readers go on."""
 
     code = "disk-reserve"
-    side_effects = "none"
     hint = "Make room on the volume, or let retention drop more; appends go on by themselves then."
 
 
@@ -213,7 +221,6 @@ class ClockLead(Unavailable):
     """The log's clock leads the wall clock by more than clock-lead-max."""
 
     code = "clock-lead"
-    side_effects = "none"
     hint = "Mend the machine's clock; appends go on when the wall clock has caught up."
 
 

@@ -15,8 +15,9 @@ class Refusal:
     ``index``: the first entry at fault, from 0; None where no entry is (a fenced producer, a store that is away).
     ``expected``: the place that this entry named, ``actual_next``: the feed's next one when it was judged; None where they
     play no part or are not known. ``retryable``: the same append can succeed later without a change.
-    ``side_effects``: ``none`` means that this append left nothing in the feed and never will; ``possible`` that its entries
-    may stand there or may still appear, be it by this try or by an earlier one that can't be told apart any more.
+    ``side_effects``: ``none`` means that, when it was judged, no entry of this append stood in the feed at the place that it
+    names, neither by this try nor by an earlier one, and that this try will leave none; it is said only where that is
+    certain. ``possible`` means that some or all of them may stand there, or may still appear.
     """
 
     code: str
@@ -39,6 +40,13 @@ def refusal_of(error: HeadraceError) -> Refusal:
         retryable=bool(members.get("retryable", error.retryable)),
         side_effects="none" if members.get("side-effects", error.side_effects) == "none" else "possible",
     )
+
+
+def refused_with(error: HeadraceError, side_effects: SideEffects) -> HeadraceError:
+    """Return ``error``, which refused several appends, as the refusal of one of them: what may be thought of that one."""
+    own = type(error)(error.detail, hint=error.advice)
+    own.members = {**error.members, "side-effects": side_effects}
+    return complete_refusal(own)
 
 
 def complete_refusal(error: HeadraceError) -> HeadraceError:

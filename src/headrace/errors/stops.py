@@ -127,6 +127,18 @@ class JournalCorrupt(Stopped):
     exit_code = 3
 
 
+class MetadataCorrupt(Stopped):
+    """A row of the metadata database does not match its checksum."""
+
+    code = "metadata-corrupt"
+    hint = (
+        "Register the listener again, or let `headrace log repair` remove the row: docs/howto/damaged-log.md says what "
+        "that costs."
+    )
+    http_status = 500
+    exit_code = 3
+
+
 class AttachUnsafe(Stopped):
     """This table can't be attached without losing changes."""
 

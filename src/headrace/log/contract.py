@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from headrace.entries.lsn import Lsn
 from headrace.log.tail import FeedTail
 from headrace.wire.frame import Frame, FrameHeader
 from headrace.wire.segment import FramePlace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +130,23 @@ class Store(Protocol):
     def segments(self) -> Sequence[SegmentView]:
         """Return the journal's segments, oldest first; the last is the open one."""
 
-    def drop_before(self, position: int) -> int:
+    def drop_before(self, position: int, *, look: Callable[[], int] | None = None) -> int:
         """Drop whole segments that end at or below ``position``, oldest first; returns the new oldest position.
 
-        Only from the one writer of a process. The newest dropped LSN, of the journal and of each feed, is known afterwards,
+        ``look``, if given, is asked first, while nobody is in :meth:`without_drops`, at no server: what it answers bounds
+        ``position`` further. It may read the store; what it raises is raised, and nothing is dropped then.
+
+        Only from the one writer of a process, unless the store is one of several servers: that guards itself, and appends
+        go on meanwhile. The newest dropped LSN, of the journal and of each feed, is known afterwards,
         here and after a restart. A crash at any step leaves a journal without a hole. Raises StoreUnavailable if what was
         dropped could not be removed: it is not served any more, and the next call begins with it.
+        """
+
+    def without_drops(self, work: Callable[[], T]) -> T:
+        """Return ``work()``, done while nothing can be dropped, by no server: for who begins to hold.
+
+        What ``work`` finds retained, and then notes durably as held, is seen by whoever drops afterwards. Keep it short:
+        a drop waits for it. It may be called twice.
         """
 
     def roll(self) -> None:

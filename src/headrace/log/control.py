@@ -7,11 +7,16 @@ what an older one said.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from headrace.errors import JournalCorrupt
 from headrace.log.tail import FeedTail
+from headrace.wire.frame import FrameHeader, FrameKind
+
+NO_DIGEST: Final = bytes(16)
+"""In a frame that no producer sent."""
 
 
 class ControlKind(StrEnum):
@@ -35,6 +40,14 @@ class Control(msgspec.Struct, frozen=True, rename="kebab"):
     def encode(self) -> bytes:
         """Return the JSON body."""
         return msgspec.json.encode(self)
+
+
+def control_header(position: int, global_ts: int, tail: FeedTail, body_size: int) -> FrameHeader:
+    """Return the header of a control frame that says what ``tail`` is from there on."""
+    return FrameHeader(
+        FrameKind.CONTROL, position, tail.next_sequence_id, global_ts, tail.epoch,
+        NO_DIGEST, tail.region_id, 0, 0, body_size, 0,
+    )  # fmt: skip
 
 
 def decode_control(body: bytes | memoryview) -> Control:

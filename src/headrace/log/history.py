@@ -1,21 +1,30 @@
-"""What stands in a feed, read back: stored frames of a range, and the entries that a retry is compared with."""
+"""What stands in a feed, read back: stored frames of a range, the entries that a retry is compared with, and places.
+
+Everything here blocks: call it from a worker thread. Where a position can't be found exactly, one further back is answered.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
+from headrace.entries.hlc import to_ms
 from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError, JournalCorrupt, SequenceLost, SequenceNotAvailable
 from headrace.log.contract import Store
 from headrace.log.rules import StoredEntry
 from headrace.log.tail import FeedTail
 from headrace.wire.entry import half_of
-from headrace.wire.frame import Area, Frame, decode_area
+from headrace.wire.frame import Area, Frame, FrameKind, decode_area
 from headrace.wire.segment import FramePlace
 
 FRAMES_AT_ONCE: Final = 256
 """Frame places looked up at a time; bounds what one look-up holds."""
+WALK_BYTES: Final = 1 << 16
+"""Read at a time to find where the frame behind an LSN begins."""
+SIZED_FRAMES_MAX: Final = 256
+"""Frames counted exactly for a size in bytes; beyond them it is reckoned from these."""
 
 
 def frames_of_range(
@@ -125,3 +134,73 @@ def lsn_at(store: Store, tail: FeedTail, sequence_id: int) -> Lsn | None:
         return None
     header = store.read(places)[0].header
     return header.lsn(sequence_id - header.first_sequence_id)
+
+
+def position_after(store: Store, tail: FeedTail, sequence_id: int, end: int) -> int:
+    """Return the position of the frame with the entry after ``sequence_id``; ``end`` if there is no such entry yet.
+
+    The oldest position where that frame is damaged or was dropped meanwhile: damage must not stop the byte cap.
+    """
+    first = max(sequence_id + 1, tail.oldest)
+    if first > tail.head:
+        return end
+    with contextlib.suppress(JournalCorrupt):
+        places = store.places(tail.region_id, first, tail.head, frames_max=1)
+        if places and places[0].first_sequence_id <= first:
+            return places[0].position
+    return store.oldest_position()
+
+
+def position_past(store: Store, place: Lsn) -> int:
+    """Return the position of the first retained frame with an entry above ``place``; the end if there is none."""
+    end, position = store.end(), store.oldest_position()
+    try:
+        position = store.seek(place.global_ts)
+        while position < end:
+            for frame in store.walk(position, bytes_max=WALK_BYTES):
+                header = frame.header
+                if header.kind == FrameKind.ENTRIES and header.lsn(header.count - 1) > place:
+                    return header.position
+                position = header.end
+    except (JournalCorrupt, SequenceLost, SequenceNotAvailable):
+        pass  # what is damaged is held; what was dropped meanwhile can't be
+    return position
+
+
+def first_sequence_at(store: Store, tail: FeedTail, position: int) -> int:
+    """Return the first sequence id of the feed's first frame at ``position`` or above; the next one if there is none.
+
+    By bisection over sequence ids: frames of a feed stand in the order of their ids.
+    """
+    low, high = tail.oldest, tail.next_sequence_id
+    while low < high:
+        middle = (low + high) // 2
+        places = store.places(tail.region_id, middle, tail.head, frames_max=1)
+        if not places:
+            high = middle
+        elif places[0].position < position:
+            low = max(middle, places[0].first_sequence_id + places[0].count - 1) + 1
+        else:
+            high = min(middle, max(low, places[0].first_sequence_id))
+    return low
+
+
+def bytes_behind(store: Store, tail: FeedTail, sequence_id: int) -> int:
+    """Return how many stored bytes the feed has after ``sequence_id``: exact for a few hundred frames, then reckoned."""
+    first = max(sequence_id + 1, tail.oldest)
+    if first > tail.head:
+        return 0
+    places = store.places(tail.region_id, first, tail.head, frames_max=SIZED_FRAMES_MAX)
+    size = sum(place.size for place in places)
+    counted = places[-1].first_sequence_id + places[-1].count - first if places else 0
+    entries = tail.next_sequence_id - first
+    return size * entries // counted if 0 < counted < entries else size
+
+
+def written_at_ms(store: Store, position: int) -> int | None:
+    """Return when the frame at ``position`` was written; None if there is none, or if it can't be read."""
+    try:
+        frames = store.walk(position, bytes_max=1)
+    except (JournalCorrupt, SequenceLost, SequenceNotAvailable):
+        return None
+    return to_ms(frames[0].header.global_ts) if frames else None

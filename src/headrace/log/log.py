@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -16,8 +17,8 @@ from headrace.errors import FeedNotFound, HeadraceError, JournalCorrupt
 from headrace.log import history
 from headrace.log.contract import Store
 from headrace.log.files.store import SEGMENT_BYTES
-from headrace.log.metadata.contract import Metadata
-from headrace.log.opening import StoreAddress, open_address, open_files
+from headrace.log.looking_again import DamageWatch
+from headrace.log.opening import Opened, StoreAddress, open_address, open_files
 from headrace.log.requests import Append, Appended, Configure, Register, Release
 from headrace.log.retention.plan import RetentionSettings
 from headrace.log.tail import FeedTail
@@ -44,10 +45,13 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Log:
     """A data folder's log, used from one event loop. Make it with :meth:`open`, then :meth:`start`."""
 
-    def __init__(self, store: Store, metadata: Metadata, settings: LogSettings, clock: Clock) -> None:
+    def __init__(self, opened: Opened, settings: LogSettings, clock: Clock) -> None:
         """Join the parts; :meth:`open` is the usual way."""
+        store, metadata = opened.store, opened.metadata
         self.metadata = metadata
         self.troubles = Troubles(metadata, clock)
+        self.damage = DamageWatch(store, self.troubles, found_at_opening=opened.found)
+        metadata.damages.tell_to(self.troubles.tell_of_row)
         self.retention = settings.retention
         self._store = store
         self._writer = Writer(
@@ -84,7 +88,7 @@ class Log:
         clock = clock if clock is not None else SystemClock()
         size = settings.segment_bytes
         if store is not None:
-            opened = open_address(store, segment_bytes=size)
+            opened = open_address(store, segment_bytes=size, clock=clock)
         else:
             opened = open_files(
                 data_dir,
@@ -97,7 +101,7 @@ class Log:
         if opened.volume_bytes is not None:
             retention = retention.for_volume(opened.volume_bytes)
         given = msgspec.structs.replace(settings, retention=retention)
-        return cls(opened.store, opened.metadata, given, clock)
+        return cls(opened, given, clock)
 
     async def start(self) -> None:
         """Begin to take appends; call it from the loop that serves."""
@@ -139,9 +143,12 @@ class Log:
             await self._writer.submit(Release(feed, agent_id))
         return held
 
-    async def drop_before(self, position: int) -> int:
+    async def drop_before(self, position: int, *, look: Callable[[], int] | None = None) -> int:
         """Drop the journal's segments below ``position``: see :meth:`Store.drop_before`. Returns the oldest position."""
-        return await self._writer.run(partial(self._store.drop_before, position))
+        drop = partial(self._store.drop_before, position, look=look)
+        if self._store.several_servers:
+            return await asyncio.to_thread(drop)
+        return await self._writer.run(drop)
 
     async def roll(self) -> None:
         """Seal the open segment, so that it can be dropped later: see :meth:`Store.roll`."""
@@ -251,8 +258,14 @@ class Log:
     @property
     def not_ready(self) -> list[str]:
         """Why appends can't be taken; empty when they can."""
-        reasons = (self._store.not_writable(), self._store.unreachable())
-        return [reason for reason in reasons if reason is not None]
+        reason = self._store.not_writable()
+        return [*([reason] if reason is not None else []), *self.not_readable]
+
+    @property
+    def not_readable(self) -> list[str]:
+        """Why nothing can be read at this moment; empty when it can."""
+        reason = self._store.unreachable()
+        return [reason] if reason is not None else []
 
     def _moved(self) -> None:
         loop = self._loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest
@@ -122,8 +122,7 @@ class Release:
 Request = Append | Register | Release | Configure
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """The places of an append's entries. ``duplicate``: they had been stored before; these are the original places."""
 
     incarnation: str

@@ -5,7 +5,7 @@ It is rebuilt from the journal (segment start + frames after it), and stands in 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -136,17 +136,25 @@ class FeedTail(msgspec.Struct, frozen=True, rename="kebab"):
             )
         return place
 
-    def after(self, header: FrameHeader, producer: str, source_position: str) -> FeedTail:
-        """Return the tail once the entries frame ``header`` of ``producer`` stands at this feed's end."""
+    def after(
+        self, header: FrameHeader, producer: str, source_position: str, *, in_place: bool = False
+    ) -> FeedTail:
+        """Return the tail once the entries frame ``header`` of ``producer`` stands at this feed's end.
+
+        ``in_place``: this tail is the caller's alone and not used any more, so that its ``producers``, which may be many,
+        are moved on and not copied.
+        """
         place = ProducerPlace(
             header.first_sequence_id, header.count, header.digest.hex(), header.global_ts, source_position
         )
+        producers = self.producers if in_place else dict(self.producers)
+        producers[producer] = place
         return msgspec.structs.replace(
             self,
             next_sequence_id=header.last_sequence_id + 1,
             newest_lsn=str(header.lsn(header.count - 1)),
             first_sequence_id=self.first_sequence_id or header.first_sequence_id,
-            producers=self.producers | {producer: place},
+            producers=producers,
         )
 
     def after_damaged(self, header: FrameHeader) -> FeedTail:
@@ -176,9 +184,36 @@ class JournalState(msgspec.Struct, rename="kebab"):
         return msgspec.json.encode(self)
 
 
+class _FeedBegin(msgspec.Struct, rename="kebab"):
+    """The part of a feed's tail that finds its frames."""
+
+    region_id: int
+    next_sequence_id: int = 1
+    first_sequence_id: int = 0
+
+
+class StateBegins(msgspec.Struct, rename="kebab"):
+    """The part of a :class:`JournalState` that finds frames: the clock, and where each feed goes on."""
+
+    global_ts: int = 0
+    feeds: dict[str, _FeedBegin] = {}
+
+
+State = TypeVar("State", JournalState, StateBegins)
+
+
 def decode_state(data: bytes) -> JournalState:
     """Read a segment start's JSON document; JournalCorrupt if it is not one."""
+    return _decoded(data, JournalState)
+
+
+def decode_begins(data: bytes) -> StateBegins:
+    """Read the part of a segment start's JSON document that finds frames; JournalCorrupt if it is not one."""
+    return _decoded(data, StateBegins)
+
+
+def _decoded(data: bytes, kind: type[State]) -> State:
     try:
-        return msgspec.json.decode(data, type=JournalState)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JournalCorrupt(f"a segment's start state can't be read: {error}") from None

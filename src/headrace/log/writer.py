@@ -28,9 +28,8 @@ logger = get_logger("log")
 T = TypeVar("T")
 
 GROUP_REQUESTS_MAX: Final = 1024
-"""Requests judged together; bounds how long the first of them waits for the last to be judged."""
-GROUP_BYTES_MAX: Final = 32 << 20
-"""Entry bytes written together; bounds the size of one write and what a crash can tear."""
+"""Requests that wait together; bounds how long the first of them waits for the last to be judged. The bytes that they come
+to, registrations and settings included, are bounded by ``rules``: what no longer fits is the next group."""
 
 
 _Settled = tuple["asyncio.Future[Outcome]", Outcome | HeadraceError]
@@ -67,6 +66,7 @@ class Writer:
         *,
         region: str,
         clock_lead_ms_max: int,
+        group_bytes_max: int = rules.GROUP_BYTES_MAX,
         on_trouble: Callable[[type[HeadraceError], str | None], None] | None = None,
     ) -> None:
         """Write to ``store``; nothing runs before :meth:`start`.
@@ -79,6 +79,7 @@ class Writer:
         self._clock = clock
         self._region = region
         self._clock_lead_ms_max = clock_lead_ms_max
+        self._group_bytes_max = group_bytes_max
         self._queue: queue.SimpleQueue[_Waiting | _Work | None] = queue.SimpleQueue()
         self._work: list[_Work] = []
         self._thread: threading.Thread | None = None
@@ -165,8 +166,8 @@ class Writer:
         return ending
 
     def _gather(self, first: _Waiting) -> tuple[list[_Waiting], bool]:
-        group, size = [first], _size(first.request)
-        while len(group) < GROUP_REQUESTS_MAX and size < GROUP_BYTES_MAX:
+        group = [first]
+        while len(group) < GROUP_REQUESTS_MAX:
             try:
                 waiting = self._queue.get_nowait()
             except queue.Empty:
@@ -177,20 +178,24 @@ class Writer:
                 self._work.append(waiting)
                 break
             group.append(waiting)
-            size += _size(waiting.request)
         return group, False
 
-    def _handle(self, group: Sequence[_Waiting]) -> None:
-        requests = [waiting.request for waiting in group]
-        outcomes: Sequence[Outcome | HeadraceError]
-        try:
-            outcomes = self._decide(requests)
-        except HeadraceError as error:
-            outcomes = [error] * len(group)
-        except Exception as error:
-            logger.exception("the writer failed on a group; nothing of it was acknowledged")
-            failed = StoreUnavailable(f"the writer failed: {error}", side_effects="possible")
-            outcomes = [failed] * len(group)
+    def _handle(self, waiting: Sequence[_Waiting]) -> None:
+        """Handle what waits: as one group, or as several where one would be too large."""
+        while waiting:
+            outcomes: Sequence[Outcome | HeadraceError]
+            try:
+                outcomes = self._decide([each.request for each in waiting])
+            except HeadraceError as error:
+                outcomes = [error] * len(waiting)
+            except Exception as error:
+                logger.exception("the writer failed on a group; nothing of it was acknowledged")
+                failed = StoreUnavailable(f"the writer failed: {error}", side_effects="possible")
+                outcomes = [failed] * len(waiting)
+            self._answer(waiting[: len(outcomes)], outcomes)
+            waiting = waiting[len(outcomes) :]
+
+    def _answer(self, group: Sequence[_Waiting], outcomes: Sequence[Outcome | HeadraceError]) -> None:
         in_loops: dict[asyncio.AbstractEventLoop, list[_Settled]] = {}
         for waiting, outcome in zip(group, outcomes, strict=True):
             _note_in_chain(waiting.request, outcome)
@@ -204,28 +209,36 @@ class Writer:
         self._tell(outcomes)
 
     def _decide(self, requests: Sequence[Request]) -> Sequence[Outcome | HeadraceError]:
-        """Judge the requests and put what they come to. A feed whose state is damaged fails its own requests only."""
+        """Judge the requests, as many as fit into one group, and put what they come to; returns their outcomes.
+
+        A feed whose state is damaged fails its own requests only.
+        """
         try:
             begin = self._store.begin({request.feed for request in requests})
         except JournalCorrupt as damage:
             hurt = [request.feed == damage.members.get("change-feed-id") for request in requests]
             if not any(hurt):
                 raise
-            for request, is_hurt in zip(requests, hurt, strict=True):
-                if is_hurt:
-                    _note_in_chain(request, damage)  # before those behind it in its chain are judged
-            others = iter(
-                self._decide(
-                    [request for request, is_hurt in zip(requests, hurt, strict=True) if not is_hurt]
-                )
-            )
-            return [damage if is_hurt else next(others) for is_hurt in hurt]
+            # In the order of the requests: of a chain what stands before is taken, and what stands behind is not.
+            whole = hurt.index(True)
+            if whole:
+                return self._decide(requests[:whole])
+            return [damage] * (hurt.index(False) if not all(hurt) else len(hurt))
         try:
-            terms = rules.Terms(self._clock.wall_ms(), self._region, self._clock_lead_ms_max)
+            terms = rules.Terms(
+                self._clock.wall_ms(), self._region, self._clock_lead_ms_max, self._group_bytes_max
+            )
             verdict = rules.judge(requests, begin, terms, lambda tail, first, last: stored_entries(
                 self._store, tail, first, last
             ))  # fmt: skip
+        except BaseException:
+            self._store.abandon(begin)
+            raise
+        try:
             self._store.put(begin, verdict.group)
+        except HeadraceError as error:
+            self._store.abandon(begin)
+            return rules.not_put(error, requests[: len(verdict.outcomes)], begin)
         except BaseException:
             self._store.abandon(begin)
             raise
@@ -237,7 +250,7 @@ class Writer:
             return
         stopped = self._store.not_writable()
         if stopped is not None:
-            self._on_trouble(WriterStopped, stopped)
+            self._on_trouble(WriterStopped, f"{stopped}; no append is taken until this server is restarted")
         full = next((outcome for outcome in outcomes if isinstance(outcome, DiskReserve)), None)
         if full is not None:
             self._on_trouble(DiskReserve, full.detail)
@@ -249,10 +262,6 @@ def _note_in_chain(request: Request, outcome: Outcome | HeadraceError) -> None:
     """Before the answer is given: what follows in this chain must not be judged as if nothing had failed."""
     if isinstance(outcome, HeadraceError) and isinstance(request, Append) and request.chain is not None:
         request.chain.failed = True
-
-
-def _size(request: Request) -> int:
-    return sum(map(len, request.halves)) if isinstance(request, Append) else 0
 
 
 def _answer_in(loop: asyncio.AbstractEventLoop, settled: Sequence[_Settled]) -> None:

@@ -6,18 +6,14 @@ Faces hand over bytes; whatever is malformed becomes :class:`~headrace.errors.In
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.wire.documents import EntriesIn, EntryIn, ms_of_rfc3339
+from headrace.wire.documents import TIME_MS_MAX, EntriesIn, EntryIn, ms_of_rfc3339
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-TIME_MS_MAX: Final = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
-"""Latest time that is taken, in UTC milliseconds: RFC 3339 has no year beyond 9999."""
 
 NAME_CHARS_SHOWN_MAX: Final = 80
 """How much of a sender's own text an error repeats."""

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, ParamSpec
 
 from headrace import __version__
@@ -21,9 +22,9 @@ from headrace.errors import (
     InvalidRequest,
     NotRegistered,
     StoreUnavailable,
-    complete_refusal,
 )
 from headrace.log.log import Log
+from headrace.log.requests import Append, Appended
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.logs import get_logger
 from headrace.server.encoding import PostTerms, append_of
@@ -40,6 +41,7 @@ from headrace.server.reading import Known, Piece, check_place, read_piece
 from headrace.server.retention.explaining import explain
 from headrace.server.retention.lags import FeedLags
 from headrace.server.retention.loop import Retention
+from headrace.server.waits import Waits
 from headrace.server.workload import run_sized
 from headrace.wire import documents as doc
 from headrace.wire.retention_documents import RetentionView
@@ -48,6 +50,8 @@ logger = get_logger("server")
 
 P = ParamSpec("P")
 
+DAMAGE_LOOK_EVERY_S: Final = 3600.0
+"""How often it is looked whether damage that an alarm tells of is still there; and once at start."""
 SEEN_EVERY_S: Final = 5.0
 """How often it is written down which listeners have polled: one transaction for all of them, not one a poll."""
 
@@ -61,11 +65,12 @@ class Service:
         self.log = log
         self._clock = clock or SystemClock()
         self._new_incarnation = new_incarnation
-        self._waits: set[asyncio.Timeout] = set()
-        self._stopping = False
+        self._waits = Waits()
         self._registered: set[tuple[str, str]] = set()
         self._seen: set[tuple[str, str]] = set()
         self._seen_noted = self._clock.monotonic()
+        self._looking_again: asyncio.Task[None] | None = None
+        self._damage_ended = asyncio.Event()
         self.retention = Retention(log, self._clock, self._note_seen)
 
     async def start(self) -> None:
@@ -74,20 +79,21 @@ class Service:
             for mark in tail.quarantines.values():
                 await self._alarm_of_quarantine(tail.name, mark.agent_id, mark.sequence_id)
         await self.retention.start()
+        self._looking_again = asyncio.create_task(self._look_again_at_damage())
 
     async def close(self) -> None:
         """End retention and write down what was gathered; call it before the log is closed."""
         self.stop_waiting()
+        if self._looking_again is not None:
+            self.log.damage.end()
+            self._damage_ended.set()
+            await self._looking_again
         await self.retention.close()
         await self._note_seen()
 
     def stop_waiting(self) -> None:
         """Let every long poll answer now, and every later one at once: the server is about to stop."""
-        self._stopping = True
-        now = asyncio.get_running_loop().time()
-        for wait in self._waits:
-            if not wait.expired():
-                wait.reschedule(now)
+        self._waits.stop()
 
     # -- publishers ---------------------------------------------------------------------------------------------------
 
@@ -121,13 +127,17 @@ class Service:
         posted = dataclasses.replace(terms, posted_at_ms=self._clock.wall_ms())
         append = await run_sized(len(entries), append_of, feed, tail.settings, entries, posted)
         try:
-            return appended(await self.log.append(append))
+            return appended(await self.append_soon(append))
         except DuplicateEntry as refusal:
             await self._alarm_of_quarantine(feed, append.producer, refusal.members.get("received"))
             raise
-        except HeadraceError as refusal:
-            complete_refusal(refusal)
-            raise
+
+    def append_soon(self, append: Append) -> asyncio.Future[Appended]:
+        """Queue an append, in the order of the calls; the future gets its places or its refusal, once durable.
+
+        The one way into the log for every face, so that what is asked of who appends is asked here, and of everybody.
+        """
+        return self.log.append_soon(append)
 
     async def tail(self, feed: str, producer: str | None) -> doc.Tail:
         """Return where a feed ends, and the last append of ``producer``: what it resumes from after any unclear outcome.
@@ -175,9 +185,10 @@ class Service:
         listener_id = check_agent_id(ask.listener_id, "listener-id")
         tail = await self.log.find(check_feed_id(ask.change_feed_id))
         metadata, now_ms = self.log.metadata, self._clock.wall_ms()
-        async with self.retention.holding if ask.hold else contextlib.nullcontext():
-            await asyncio.to_thread(metadata.register_listener, listener_id, tail.name, ask.hold, now_ms)
-            tail = self.log.tail(tail.name)  # what is answered as the oldest entry is held from here on
+        register = partial(metadata.register_listener, listener_id, tail.name, ask.hold, now_ms)
+        await asyncio.to_thread(partial(self.log.store.without_drops, register) if ask.hold else register)
+        await self.log.refresh()
+        tail = self.log.tail(tail.name)  # what it holds of that stays there from here on
         self._registered.add((listener_id, tail.name))
         row = await asyncio.to_thread(metadata.listener, listener_id, tail.name)
         return doc.ListenerRegistered(
@@ -201,8 +212,8 @@ class Service:
         if self._clock.monotonic() - self._seen_noted >= SEEN_EVERY_S:
             await self._note_seen()
         tail = await check_place(self.log, tail, after, known)
-        if tail.head <= after and timeout_ms and not self._stopping:
-            await self._wait_past(feed, after, timeout_ms / 1000)
+        if tail.head <= after:
+            await self._waits.until(partial(self.log.wait_past, feed, after), timeout_ms / 1000)
         tail = self.log.tail(feed)
         return await read_piece(self.log, tail, after + 1, tail.head, limit)
 
@@ -275,10 +286,31 @@ class Service:
 
     def readiness(self) -> doc.Health:
         """Say whether appends are taken, and if not, why."""
-        reasons = [*self.log.not_ready, *(["the server is stopping"] if self._stopping else [])]
+        reasons = self.not_appending()
         return doc.Health(status="not-ready" if reasons else "ok", version=__version__, reasons=reasons)
 
+    def not_appending(self) -> list[str]:
+        """Why appends are not taken; empty when they are."""
+        return [*self.log.not_ready, *self._stopping()]
+
+    def not_reading(self) -> list[str]:
+        """Why reads are not served; empty when they are. A writer that has stopped is no reason."""
+        return [*self.log.not_readable, *self._stopping()]
+
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _stopping(self) -> list[str]:
+        return ["the server is stopping"] if self._waits.stopping else []
+
+    async def _look_again_at_damage(self) -> None:
+        """An alarm of damage stands while the damage does: at start the file may have been put back, later been dropped."""
+        while not self._damage_ended.is_set():
+            try:
+                await asyncio.to_thread(self.log.damage.look_again)
+            except HeadraceError as error:
+                logger.warning("the damage that alarms tell of can't be looked at", detail=error.detail)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._damage_ended.wait(), DAMAGE_LOOK_EVERY_S)
 
     async def _check_listener(self, listener_id: str, feed: str) -> None:
         """Nothing unregisters a listener, so a poll asks the database only once."""
@@ -293,18 +325,6 @@ class Service:
         self._seen_noted = self._clock.monotonic()
         if seen:
             await _try_to_keep(self.log.metadata.seen, seen, self._clock.wall_ms())
-
-    async def _wait_past(self, feed: str, after: int, timeout_s: float) -> None:
-        """Wait for an entry after ``after``; the timeout is kept where :meth:`stop_waiting` can end it."""
-        wait = asyncio.timeout(timeout_s)
-        self._waits.add(wait)
-        try:
-            async with wait:
-                await self.log.wait_past(feed, after, timeout_s)
-        except TimeoutError:
-            return
-        finally:
-            self._waits.discard(wait)
 
     async def _alarm_of_quarantine(self, feed: str, agent_id: str, sequence_id: object) -> None:
         detail = f"the publisher {agent_id} posted sequence id {sequence_id} of the feed {feed} again and is quarantined"

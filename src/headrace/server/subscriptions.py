@@ -9,13 +9,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import HeadraceError, InvalidRequest, StoreUnavailable, Unavailable
 from headrace.log.log import Log
+from headrace.log.metadata.rows import SUBSCRIBER
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.logs import get_logger
+from headrace.server.waits import Waits
 from headrace.server.walking import Chunk, Start, find_start, head_of, oldest_of, read_chunk
 from headrace.wire.batch import BATCH_ENTRIES_MAX, Batch, Heartbeat
 
@@ -24,7 +27,9 @@ logger = get_logger("server")
 HEARTBEAT_S: Final = 5.0
 """How long a stream may be silent (RFC-010: a heartbeat every 5 s when idle)."""
 SEEN_EVERY_S: Final = 60.0
-"""How often it is written down that subscribers with an open stream are there; ``subscriber-expiry`` is far above it."""
+"""How often it is written down that subscribers with an open stream are there."""
+SEEN_PARTS: Final = 4
+"""And at least so many times within ``subscriber-expiry``: other servers of the store go by what is written down."""
 
 
 class Subscriber(NamedTuple):
@@ -59,8 +64,7 @@ class Subscriptions:
         self._streams: dict[Subscriber, set[_Stream]] = {}
         self._acks = _Acks(log, self._clock)
         self._oldest: tuple[int, Lsn] = (-1, ZERO)
-        self._waits: set[asyncio.Timeout] = set()
-        self._stopping = False
+        self._waits = Waits()
         self._noting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -78,11 +82,7 @@ class Subscriptions:
 
     def stop_waiting(self) -> None:
         """End every stream with Unavailable, and every later one at once: the server is about to stop."""
-        self._stopping = True
-        now = asyncio.get_running_loop().time()
-        for wait in self._waits:
-            if not wait.expired():
-                wait.reschedule(now)
+        self._waits.stop()
 
     @property
     def open_streams(self) -> int:
@@ -107,14 +107,10 @@ class Subscriptions:
         where it first subscribed, durably, before the first batch; a later subscription does not move it.
 
         Raises LsnNotAvailable (at the start, or where retention overtook the stream), BeyondHead, JournalCorrupt (with
-        ``next_lsn``), Unavailable when the server stops. Close the generator: an open stream bounds what may be acked.
+        ``resume_lsn``), Unavailable when the server stops. Close the generator: an open stream bounds what may be acked.
         """
-        await self._log.refresh()
-        store, now_ms = self._log.store, self._clock.wall_ms()
-        begin = await asyncio.to_thread(find_start, store, start)
-        below = _just_below(start) if start is not None else begin.walked
-        await self._acks.begin(who, below, now_ms)
-        stream = _Stream(who, below)
+        begin = await asyncio.to_thread(self._log.store.without_drops, partial(self._begin, who, start))
+        stream = _Stream(who, begin.below)
         self._streams.setdefault(who, set()).add(stream)
         try:
             async with aclosing(self._walk(stream, begin, min(entries_max, BATCH_ENTRIES_MAX))) as items:
@@ -146,6 +142,14 @@ class Subscriptions:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    def _begin(self, who: Subscriber, start: Lsn | None) -> Start:
+        """Find where the stream begins, and hold it durably: nothing that was found may be dropped in between."""
+        store = self._log.store
+        store.refresh()
+        begin = find_start(store, start)
+        self._acks.begin(who, begin.below, self._clock.wall_ms())
+        return begin
+
     async def _walk(
         self, stream: _Stream, begin: Start, entries_max: int
     ) -> AsyncGenerator[Batch | Heartbeat, None]:
@@ -161,13 +165,13 @@ class Subscriptions:
 
         try:
             while True:
-                if self._stopping:
+                if self._waits.stopping:
                     raise Unavailable(
                         "the server is stopping", hint="Subscribe again from the last LSN that was acked."
                     )
                 if reading is None:
                     if not await self._wait_past(position, quiet_since + self._heartbeat_s - loop.time()):
-                        if not self._stopping:
+                        if not self._waits.stopping:
                             yield Heartbeat(walked)
                             quiet_since = loop.time()
                         continue
@@ -189,21 +193,11 @@ class Subscriptions:
         """True as soon as the journal's end is above ``position``; False at the time-out and when the server stops."""
         if self._log.store.end() > position:
             return True
-        if timeout_s <= 0 or self._stopping:
-            return False
-        wait = asyncio.timeout(timeout_s)
-        self._waits.add(wait)
-        try:
-            async with wait:
-                return await self._log.wait_end_past(position, timeout_s)
-        except TimeoutError:
-            return False
-        finally:
-            self._waits.discard(wait)
+        return await self._waits.until(partial(self._log.wait_end_past, position), timeout_s)
 
     async def _note_seen(self) -> None:
         while True:
-            await asyncio.sleep(SEEN_EVERY_S)
+            await asyncio.sleep(min(SEEN_EVERY_S, self._log.retention.subscriber_expiry_s / SEEN_PARTS))
             try:
                 await self._acks.seen(self._streams)
             except StoreUnavailable as error:
@@ -226,14 +220,15 @@ class _Acks:
     async def load(self) -> None:
         await asyncio.to_thread(self._load)
 
-    async def begin(self, who: Subscriber, below: Lsn, now_ms: int) -> None:
-        """Note a subscriber durably with its first place, or that a known one is back."""
-        await asyncio.to_thread(self._begin, who, below, now_ms)
+    def begin(self, who: Subscriber, below: Lsn, now_ms: int) -> None:
+        """Note a subscriber durably with its first place, or that a known one is back. Blocks."""
+        self._log.metadata.begin_subscriber(who.subject, who.subscriber_id, str(below), now_ms)
+        self._load()
 
     async def keep(self, who: Subscriber, lsn: Lsn) -> Lsn:
-        """Move a place forward, durably; returns the watermark."""
+        """Move a place forward, durably; returns the watermark. MetadataCorrupt if the subscriber's row is damaged."""
         if who not in self._places:  # it acks before it ever subscribed here
-            await self.begin(who, lsn, self._clock.wall_ms())
+            await asyncio.to_thread(self.begin, who, lsn, self._clock.wall_ms())
         if lsn > self._places[who]:
             self._pending[who] = max(lsn, self._pending.get(who, ZERO))
             answer = asyncio.get_running_loop().create_future()
@@ -241,6 +236,7 @@ class _Acks:
             if self._keeping is None:
                 self._keeping = asyncio.create_task(self._keep_pending())
             await answer
+        self._log.metadata.damages.raise_if_damaged(SUBSCRIBER, (who.subject, who.subscriber_id))
         return self._watermark
 
     async def settle(self) -> None:
@@ -276,10 +272,6 @@ class _Acks:
                     answer.set_exception(failure)
         self._keeping = None
 
-    def _begin(self, who: Subscriber, below: Lsn, now_ms: int) -> None:
-        self._log.metadata.begin_subscriber(who.subject, who.subscriber_id, str(below), now_ms)
-        self._load()
-
     def _store(self, places: dict[Subscriber, Lsn]) -> None:
         rows = [(who.subject, who.subscriber_id, str(lsn)) for who, lsn in places.items()]
         self._log.metadata.move_subscribers(rows, self._clock.wall_ms())
@@ -292,8 +284,5 @@ class _Acks:
             who, place = Subscriber(row.subject, row.subscriber_id), Lsn.parse(row.lsn)
             self._places[who] = max(place, self._places.get(who, ZERO))
         holding = [Lsn.parse(row.lsn) for row in rows if terms.expires_at(row.seen_at_ms) > terms.now_ms]
-        self._watermark = min(holding, default=ZERO)
-
-
-def _just_below(lsn: Lsn) -> Lsn:
-    return Lsn.from_int(int(lsn) - 1) if any(lsn) else ZERO
+        if not any(damage.table == SUBSCRIBER.name for damage in self._log.metadata.damages.standing()):
+            self._watermark = min(holding, default=ZERO)  # else it stays: one place is not known

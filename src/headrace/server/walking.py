@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import BeyondHead, JournalCorrupt, LsnNotAvailable, SequenceLost, SequenceNotAvailable
 from headrace.log.contract import Store
-from headrace.log.retention.consumers import first_sequence_at
+from headrace.log.history import first_sequence_at
 from headrace.log.tail import FeedTail
 from headrace.wire.batch import Batch, batches_of
 from headrace.wire.frame import Frame, FrameKind
@@ -21,11 +21,15 @@ GLANCE_BYTES: Final = 1 << 16
 
 
 class Start(NamedTuple):
-    """Where a walk begins. Entries below ``lsn`` are left out; everything up to ``walked`` is behind the stream."""
+    """Where a walk begins. Entries below ``lsn`` are left out; everything up to ``walked`` is behind the stream.
+
+    ``below``: the place of a subscriber that begins there, so that it holds everything from the start on.
+    """
 
     position: int
     lsn: Lsn
     walked: Lsn
+    below: Lsn
 
 
 def head_of(store: Store) -> Lsn:
@@ -60,13 +64,19 @@ def find_start(store: Store, lsn: Lsn | None) -> Start:
     """
     dropped = store.dropped_lsn()
     if lsn is None:
-        return Start(store.oldest_position(), ZERO, dropped)
+        return Start(store.oldest_position(), ZERO, dropped, dropped)
     if lsn < dropped:
         raise not_available(store, lsn)
     head = head_of(store)
-    if lsn > head:
+    # Of a feed whose state is damaged the head does not know, but its entries are there.
+    if lsn > head and store.seek(lsn.global_ts + 1) == store.end():
         raise BeyondHead(f"beyond_head: start_lsn={lsn} is above head_lsn={head}", head_lsn=str(head))
-    return Start(store.seek(lsn.global_ts), lsn, dropped)
+    # Who begins at the newest dropped entry has lost nothing, and must not look as if: that would hold nothing.
+    return Start(store.seek(lsn.global_ts), lsn, dropped, max(_just_below(lsn), dropped))
+
+
+def _just_below(lsn: Lsn) -> Lsn:
+    return Lsn.from_int(int(lsn) - 1) if any(lsn) else ZERO
 
 
 def not_available(store: Store, start: Lsn) -> LsnNotAvailable:
@@ -125,7 +135,7 @@ def read_on(store: Store, position: int, walked: Lsn) -> list[Frame]:
         raise type(damage)(
             f"data_loss: after lsn={walked} the journal is damaged at position {position:#x}; {on}: {damage.detail}",
             position=position,
-            next_lsn=str(following) if following is not None else None,
+            resume_lsn=str(following) if following is not None else None,
         ) from damage
 
 

@@ -131,7 +131,8 @@ class RegisterPublisher(Document, omit_defaults=True):
 class PublisherRegistered(Answer):
     """What a publisher needs to go on: where the feed is, and the epoch that its appends carry.
 
-    The epoch is the feed's, or on a shared feed this producer's own.
+    The epoch is the feed's, or on a shared feed this producer's own. ``snapshot_ticket_key``: 32 bytes as base64url, if a
+    ``snapshot_url`` was given: what tickets of its snapshots are signed with.
     """
 
     change_feed_id: str
@@ -140,6 +141,7 @@ class PublisherRegistered(Answer):
     incarnation: str
     region_id: int
     shared: bool = False
+    snapshot_ticket_key: str | UnsetType = UNSET
 
 
 class Appended(Answer):

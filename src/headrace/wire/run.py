@@ -7,6 +7,7 @@ ends the row, and is for those who look at one frame with care: :func:`headrace.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import google_crc32c
@@ -22,24 +23,28 @@ _PLACED = struct.Struct("<4sxBBxQQQQ16sIIIII16xI")
 _READABLE_FROM, _POSITION, _COUNT, _AREA, _BODY, _PAYLOAD_CRC, _CRC = 1, 3, 9, 10, 11, 12, 13
 
 
-class Intact(NamedTuple):
-    """A verified frame. ``payload``: area, body and lengths."""
+class Run(NamedTuple):
+    """Verified frames in a row. ``payloads``: of each, area, body and lengths.
 
-    header: FrameHeader
-    payload: bytes
+    Two lists instead of pairs: every object that is made for each frame costs Python's garbage collector time, too.
+    """
 
-    def frame(self) -> Frame:
-        """Return it as a frame whose parts can be asked for."""
-        return Frame.verified(self.header, self.payload)
+    headers: list[FrameHeader]
+    payloads: list[bytes]
+
+    def frames(self) -> list[Frame]:
+        """Return them as frames whose parts can be asked for."""
+        return list(map(Frame.verified, self.headers, self.payloads))
 
 
-def intact_run(data: bytes, position: int) -> list[Intact]:
+def intact_run(data: bytes, position: int) -> Run:
     """Return the frames at the beginning of ``data``, whose first byte stands at ``position`` in the journal.
 
     Each is whole and joins on to the one before it; both copies of its header and its payload fit their checksums. The row
     ends where the next one does not, or at the end of ``data``.
     """
-    found: list[Intact] = []
+    headers: list[FrameHeader] = []
+    payloads: list[bytes] = []
     at, size = 0, len(data)
     unpack, crc, made, newest = _PLACED.unpack_from, google_crc32c.value, tuple.__new__, FRAME.written_as
     while at + 2 * HEADER_SIZE <= size:
@@ -55,7 +60,21 @@ def intact_run(data: bytes, position: int) -> list[Intact]:
         payload = data[payload_at:payload_end]
         if crc(payload) != fields[_PAYLOAD_CRC] or data[payload_end:end] != head:
             break
-        # As in parse_header: made in one step each, without the constructors' own Python.
-        found.append(made(Intact, (made(FrameHeader, fields[2:_CRC]), payload)))
+        # As in parse_header: made in one step, without the constructor's own Python.
+        headers.append(made(FrameHeader, fields[2:_CRC]))
+        payloads.append(payload)
         at = end
-    return found
+    return Run(headers, payloads)
+
+
+def intact_frames(data: bytes, position: int) -> Iterator[Frame]:
+    """Yield the frames that :func:`intact_run` finds, without holding the payloads of all of ``data`` at once."""
+    at, is_done = 0, False
+    while not is_done:
+        is_done = True
+        for size in (RUN_BYTES, FRAME_BYTES_MAX):
+            run = intact_run(data[at : at + size], position + at)
+            if run.headers:
+                yield from run.frames()
+                at, is_done = run.headers[-1].end - position, False
+                break

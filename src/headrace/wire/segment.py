@@ -10,6 +10,7 @@ Positions count frame bytes only, so a frame stands at ``start size + (position 
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -99,12 +100,38 @@ def encode_index(places: Iterable[FramePlace], first_position: int, end_position
     rows = b"".join(
         ROW.pack(*place) for place in sorted(places, key=lambda place: (place[0], place[2], place[3]))
     )
-    head = INDEX_MAGIC + struct.pack("<I", len(rows) // ROW.size)
+    return index_of_rows(rows, first_position, end_position)
+
+
+def rows_of_feed(
+    region_id: int, firsts: array[int], positions: array[int], counts: array[int], sizes: array[int]
+) -> bytes:
+    """Return the rows of one feed, in the order given; ``firsts`` and ``positions`` are u64, the others u32.
+
+    For little-endian machines: the columns' bytes are taken as they are.
+    """
+    rows = bytearray(ROW.size * len(firsts))
+    halves, wholes = memoryview(rows).cast("I"), memoryview(rows).cast("Q")
+    halves[0::8] = memoryview(array("I", (region_id,)) * len(firsts))
+    halves[1::8], halves[6::8] = memoryview(counts), memoryview(sizes)
+    wholes[1::4], wholes[2::4] = memoryview(firsts), memoryview(positions)
+    return bytes(rows)
+
+
+def index_of_rows(rows: bytes, first_position: int, end_position: int) -> bytes:
+    """Return the index of sorted rows: with head and footer."""
+    count = len(rows) // ROW.size
     foot = _FOOT.pack(
-        INDEX_MAGIC, INDEX.written_as, INDEX.readable_from, 0, len(rows) // ROW.size, google_crc32c.value(rows),
-        first_position, end_position, 0,
+        INDEX_MAGIC, INDEX.written_as, INDEX.readable_from, 0, count, google_crc32c.value(rows), first_position,
+        end_position, 0,
     )  # fmt: skip
-    return head + rows + foot[:-4] + int(google_crc32c.value(foot[:-4])).to_bytes(4, "little")
+    own = int(google_crc32c.value(foot[:-4])).to_bytes(4, "little")
+    return b"".join((index_head(count), rows, foot[:-4], own))
+
+
+def index_head(rows: int) -> bytes:
+    """Return the 8 bytes that an index of so many rows begins with."""
+    return INDEX_MAGIC + struct.pack("<I", rows)
 
 
 class IndexFooter(NamedTuple):
@@ -116,6 +143,11 @@ class IndexFooter(NamedTuple):
     end_position: int
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The positions of the segment's first frame and after its last one."""
+        return self.first_position, self.end_position
+
+    @property
     def index_size(self) -> int:
         """Bytes of the whole index, from its head to the end of the file."""
         return INDEX_HEAD_SIZE + self.rows * ROW.size + INDEX_FOOT_SIZE
@@ -123,10 +155,17 @@ class IndexFooter(NamedTuple):
 
 def index_fits(index: bytes, footer: IndexFooter) -> bool:
     """Tell whether the bytes of a whole index are those that its (intact) footer was written for."""
-    head = INDEX_MAGIC + struct.pack("<I", footer.rows)
     rows = index[INDEX_HEAD_SIZE : len(index) - INDEX_FOOT_SIZE]
-    whole = len(index) == footer.index_size and index[:INDEX_HEAD_SIZE] == head
-    return whole and google_crc32c.value(rows) == footer.rows_crc
+    is_whole = len(index) == footer.index_size and index[:INDEX_HEAD_SIZE] == index_head(footer.rows)
+    return is_whole and rows_fit((rows,), footer)
+
+
+def rows_fit(parts: Iterable[bytes], footer: IndexFooter) -> bool:
+    """Tell whether the rows of an index, part by part, are those that its (intact) footer was written for."""
+    crc = 0
+    for part in parts:
+        crc = google_crc32c.extend(crc, part)
+    return crc == footer.rows_crc
 
 
 def decode_footer(data: bytes, where: str) -> IndexFooter | None:

@@ -138,6 +138,26 @@ def test_reader_with_a_bookmark_finds_out(server: ServerProcess) -> None:
     assert len(Feed(server, "shop").entries()) == 9
 
 
+def test_damaged_row_beside_the_journal_is_shown_and_removed(server: ServerProcess) -> None:
+    server.stop()
+    path = server.data_dir / "metadata.sqlite3"
+    data = path.read_bytes()
+    at = data.rfind(b"shop", 0, data.rfind(b"listener-1shop") + 20)
+    path.write_bytes(data[:at] + b"shoq" + data[at + 4 :])
+    (damage,) = document(server, "verify", code=1)["damages"]
+    assert (damage["kind"], damage["file"]) == ("metadata", str(path))
+    assert "table listener, key (" in damage["detail"]
+    planned = document(server, "repair")
+    assert ["remove the row" in step for step in planned["steps"]] == [True]
+    assert len(document(server, "verify", code=1)["damages"]) == 1, "a plan changes nothing"
+    assert document(server, "repair", "--yes")["damages-left"] == 0
+    assert document(server, "verify")["whole"] is True
+    server.start()
+    assert server.http.get("/alarms").json()["alarms"] == []
+    assert code_of(Feed(server, "shop").poll(after=0)) == "not-registered"
+    assert len(Feed(server, "other").poll(after=0).json()["changes-list"]) == 10
+
+
 def test_damaged_metadata_is_shown(server: ServerProcess) -> None:
     server.stop()
     path = server.data_dir / "metadata.sqlite3"
@@ -148,3 +168,5 @@ def test_damaged_metadata_is_shown(server: ServerProcess) -> None:
     found = document(server, "verify", code=1)
     assert {one["kind"] for one in found["damages"]} == {"metadata"}
     assert str(path) in found["damages"][0]["detail"]
+    assert "move the file away" in log(server, "repair").stdout
+    assert log(server, "repair", "--yes").returncode == 1

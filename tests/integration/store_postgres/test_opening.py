@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import StoreUnavailable, WriterStopped
 from tests.integration.server.test_start import headrace, refused
-from tests.integration.store_postgres.shared import opened
+from tests.integration.store_postgres.shared import opened, started
 from tests.ports import free_port
 from tests.postgres import Cluster, Database
 from tests.servers import Feed, changes, serving
@@ -165,3 +165,15 @@ def test_standby_is_no_store(tmp_path: Path) -> None:
     with Cluster() as primary, primary.replica() as standby:
         done = serve(standby.dsn())
         refused(done, "store-unavailable", 1)
+
+
+async def test_opening_clears_the_alarm_of_a_writer_that_had_stopped(database: Database) -> None:
+    """What stopped it is found out anew: a server that opens and may write is no reason for an alarm."""
+    async with started(database.dsn) as log:
+        log.troubles.tell(WriterStopped, "its tables were changed")
+        assert [row.code for row in log.troubles.standing(WriterStopped)] == ["writer-stopped"]
+        async with started(database.dsn) as other:
+            assert other.troubles.standing(WriterStopped) == []
+        assert [row.code for row in log.troubles.standing(WriterStopped)] == ["writer-stopped"], (
+            "the one that has stopped goes on saying so"
+        )

@@ -23,7 +23,7 @@ from tests.integration.store_postgres.shared import deafen, opened, started, thr
 from tests.postgres import Database
 from tests.proxy import Proxy
 from tests.stores import SMALL_SEGMENT, fill
-from tests.waiting import wait_until
+from tests.waiting import async_wait_until, wait_until
 
 HEARTBEAT_NEVER_S = 3600.0
 
@@ -124,6 +124,34 @@ def test_what_came_while_the_connection_was_cut_is_seen_when_it_is_back(database
                 wait_until(lambda at=number: b.tail("f").head == at, what="the view to catch up")  # type: ignore[misc]  # bound now
 
 
+async def test_long_polls_are_woken_by_what_came_while_the_connection_was_cut(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No notification will ever come for it, and no heartbeat either: the look after the reconnect wakes them."""
+    monkeypatch.setattr(listening, "HEARTBEAT_S", HEARTBEAT_NEVER_S)
+    with Proxy("127.0.0.1", database.cluster.port) as proxy:
+        async with started(database.dsn) as a, started(through(database.dsn, proxy.port)) as b:
+            await a.register(register("f"))
+            await a.register(register("quiet"))
+            await b.find("f")
+            for number in range(3):
+                await async_wait_until(lambda: b.store.unreachable() is None)
+                waiting = asyncio.create_task(b.wait_past("f", number, 60))
+                walking = asyncio.create_task(b.wait_end_past(b.store.end(), 60))
+                quiet = asyncio.create_task(b.wait_past("quiet", 0, 60))
+                await asyncio.to_thread(proxy.cut)
+                await a.append(append("f", str(number)))
+                await async_wait_until(lambda: b.store.unreachable() is not None)
+                assert not waiting.done()
+                assert not walking.done()
+                await asyncio.to_thread(proxy.resume)
+                assert await asyncio.wait_for(waiting, 30)
+                assert await asyncio.wait_for(walking, 30)
+                assert b.tail("f").head == number + 1
+                assert not quiet.done(), "nothing came there"
+                quiet.cancel()
+
+
 def test_journal_is_polled_while_nothing_can_listen(database: Database) -> None:
     """No new connection is to be had, but the pool still has one."""
     role = f"{database.name}_few"
@@ -134,11 +162,10 @@ def test_journal_is_polled_while_nothing_can_listen(database: Database) -> None:
         for grant in ("USAGE ON SCHEMA headrace_log", "ALL ON ALL TABLES IN SCHEMA headrace_log"):
             database.sql(f"GRANT {grant} TO {role}")
         with opened(database.dsn_as(role)) as b:
-            wait_until(lambda: b.store.unreachable() is None)
             assert b.values("f") == {1: b"1"}
-            database.sql(f"ALTER ROLE {role} CONNECTION LIMIT 1")
-            listens = postgres(b.store)._listening._connection
+            listens = wait_until(lambda: postgres(b.store)._listening._connection, what="the store to listen")
             assert listens is not None
+            database.sql(f"ALTER ROLE {role} CONNECTION LIMIT 1")
             database.sql(f"SELECT pg_terminate_backend({listens.info.backend_pid})")
             wait_until(lambda: b.store.unreachable() is not None)
             a.append("f", "2")

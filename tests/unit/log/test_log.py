@@ -21,6 +21,7 @@ from headrace.errors import (
 from headrace.log.files.store import FileStore
 from headrace.log.log import Log, LogSettings
 from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
+from headrace.log.opening import Opened
 from headrace.log.requests import Appended
 from headrace.log.tail import FeedTail
 from headrace.runtime.disk import Disk
@@ -161,7 +162,7 @@ class _MovingStore(FileStore):
 async def test_entry_that_comes_between_looking_and_waiting(tmp_path: Path, others_wait: bool) -> None:
     store = _MovingStore(tmp_path)
     Bench(store).register(FEED)
-    log = Log(store, SqliteMetadata(tmp_path / METADATA_NAME), LogSettings(), ManualClock())
+    log = Log(Opened(store, SqliteMetadata(tmp_path / METADATA_NAME), None), LogSettings(), ManualClock())
     await log.start()
     waiting = []
     if others_wait:

@@ -6,8 +6,9 @@ import pytest
 
 from headrace.entries.entry import Change
 from headrace.entries.lsn import lsn_of
-from headrace.errors import HeadraceError, InvalidRequest, OffsetMismatch
+from headrace.errors import HeadraceError, InvalidRequest, JournalCorrupt, OffsetMismatch
 from headrace.log.requests import NEXT, Append, Appended
+from headrace.log.rules import StoredEntry
 from headrace.wire.entry import digest, encode_half
 from tests.bench import append, expecting
 from tests.unit.log.court import FEED, Court
@@ -138,14 +139,16 @@ def test_repeat_may_name_any_of_its_places(court: Court, offsets: tuple[int, int
 
 
 @pytest.mark.parametrize(
-    ("first", "values"),
+    ("first", "values", "side_effects"),
     [
-        (5, ("e", "f")),
-        (4, ("d", "e", "f")),
-        (4, ("d", "x")),
-        (1, ("x", "b", "c")),
-        (3, ("d",)),
-        (4, ("e", "d")),
+        (5, ("e", "f"), "possible"),
+        (4, ("d", "e", "f"), "possible"),
+        (4, ("d", "x"), "possible"),
+        (1, ("x", "b", "c"), "possible"),
+        (3, ("d",), "none"),
+        (4, ("e", "d"), "none"),
+        (5, ("x", "f"), "none"),
+        (1, ("x",), "none"),
     ],
     ids=[
         "partly stored",
@@ -154,16 +157,52 @@ def test_repeat_may_name_any_of_its_places(court: Court, offsets: tuple[int, int
         "different beginning",
         "shifted",
         "swapped",
+        "different and more",
+        "different",
     ],
 )
-def test_partly_stored_or_different_is_a_mismatch(court: Court, first: int, values: tuple[str, ...]) -> None:
+def test_partly_stored_or_different_is_a_mismatch(
+    court: Court, first: int, values: tuple[str, ...], side_effects: str
+) -> None:
+    """It left nothing only if not one of its entries stands at its place."""
     refusal = refused(court, expecting(FEED, first, *values))
     assert (refusal.members["index"], refusal.members["expected"]) == (0, first)
-    assert refusal.members["side-effects"] == "none"
+    assert refusal.members["side-effects"] == side_effects
 
 
-def test_offsets_that_contradict_each_other_are_no_repeat(court: Court) -> None:
-    refused(court, append(FEED, "d", "e", expected_offsets=(4, 4)))
+def test_what_another_producer_appended_is_no_side_effect() -> None:
+    court = Court()
+    for agent in ("agent-1", "agent-2"):
+        court.register(agent, shared=True)
+    court.append("a", "b", producer="agent-2")
+    assert refused(court, expecting(FEED, 1, "a", "b")).members["side-effects"] == "none"
+    assert refused(court, expecting(FEED, 2, "b", "c")).members["side-effects"] == "none"
+    own = expecting(FEED, 2, "b", "c", producer="agent-2")
+    assert refused(court, own).members["side-effects"] == "possible"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "side_effects"), [((4, 4), "possible"), ((6, 6), "none"), ((6, 9), "none")]
+)
+def test_offsets_that_contradict_each_other_are_no_repeat(
+    court: Court, offsets: tuple[int, int], side_effects: str
+) -> None:
+    refusal = refused(court, append(FEED, "d", "e", expected_offsets=offsets))
+    assert refusal.members["side-effects"] == side_effects
+
+
+def test_damage_in_a_part_of_what_is_named_leaves_it_open(
+    court: Court, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all of it could be stored nothing can be said; where it can't be, it is a mismatch all the same."""
+
+    def damaged(*_: object) -> list[StoredEntry]:
+        raise JournalCorrupt("a frame is damaged")
+
+    monkeypatch.setattr(court, "history", damaged)
+    with pytest.raises(JournalCorrupt):
+        court.send(expecting(FEED, 2, "b", "c"))
+    assert refused(court, expecting(FEED, 5, "e", "f")).members["side-effects"] == "possible"
 
 
 def test_repeat_of_another_producer_is_a_mismatch(court: Court) -> None:
@@ -257,5 +296,8 @@ def test_range_that_begins_below_the_oldest_may_have_side_effects(court: Court) 
 def test_places_below_a_feeds_beginning_had_no_side_effects() -> None:
     court = Court()
     court.register()
+    assert refused(court, expecting(FEED, 0, "x", "y")).members["side-effects"] == "none"
     court.append("a", sequence_ids=(63,))
     assert refused(court, expecting(FEED, 5, "x")).members["side-effects"] == "none"
+    assert refused(court, expecting(FEED, 62, "x", "y")).members["side-effects"] == "none"
+    assert refused(court, expecting(FEED, 62, "x", "a")).members["side-effects"] == "possible"

@@ -12,9 +12,10 @@ from headrace.errors import (
     OffsetMismatch,
     TooLarge,
 )
-from headrace.log.requests import NEXT, Appended
-from headrace.log.rules import admission
-from headrace.log.tail import FeedTail
+from headrace.log.contract import Begin
+from headrace.log.requests import NEXT, Appended, Request
+from headrace.log.rules import StoredEntry, Terms, admission, judge, judging
+from headrace.log.tail import FeedTail, ProducerPlace
 from tests.bench import append, expecting, register
 from tests.unit.log.court import FEED, Court
 
@@ -162,3 +163,44 @@ def test_agents_of_a_feed_are_bounded(court: Court, monkeypatch: pytest.MonkeyPa
     )
     assert isinstance(outcomes[0], TooLarge)
     assert not isinstance(outcomes[1], HeadraceError)
+
+
+def test_producers_are_copied_once_a_group_and_never_changed_under_who_holds_them(court: Court) -> None:
+    """A feed may have thousands of producers, so no append may copy them all. What is answered or stored stays as it is."""
+    court.append("a")
+    before = court.tail()
+    begin = Begin(court.end, court.global_ts, court.next_region_id, {FEED: before})
+    seen: list[dict[str, ProducerPlace]] = []
+
+    def look(tail: FeedTail, first: int, last: int) -> list[StoredEntry]:
+        """What each mismatch below is compared with: a way to see the tail that it was judged on."""
+        seen.append(tail.producers)
+        return []
+
+    def places(first: int) -> list[Request]:
+        asked: list[Request] = []
+        for number in range(first, first + 4):
+            asked += [expecting(FEED, number, str(number)), expecting(FEED, 1, "x")]
+        return asked
+
+    asked = [expecting(FEED, 1, "x"), *places(2), register(FEED, "agent-3", shared=True), *places(6)]
+    made = judge(asked, begin, Terms(court.wall_ms), look)
+    assert [id(producers) for producers in seen] == [
+        id(before.producers), *[id(seen[1])] * 4, *[id(seen[5])] * 4,
+    ]  # fmt: skip
+    assert len({id(producers) for producers in seen}) == 3
+    registered = made.outcomes[9]
+    assert isinstance(registered, FeedTail)
+    kept = {tail.producers["agent-1"].first_sequence_id for tail in (before, registered)}
+    assert kept == {1, 5}
+    assert made.group.tails[FEED].producers["agent-1"].first_sequence_id == 9
+
+
+def test_an_append_that_makes_too_large_a_frame_moves_no_producer(
+    court: Court, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "FRAME_BYTES_MAX", 2000)
+    first, second = court.ask(append(FEED, "a"), append(FEED, "b" * 3000))
+    assert isinstance(first, Appended)
+    assert isinstance(second, TooLarge)
+    assert court.tail().producers["agent-1"].first_sequence_id == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import JournalCorrupt, LsnNotAvailable, Unavailable
 from headrace.log.log import Log, LogSettings
 from headrace.log.requests import Appended
+from headrace.log.retention.consumers import subscriber_consumer
 from headrace.server import walking
 from headrace.server.subscriptions import Subscriber, Subscriptions
 from headrace.server.walking import first_intact_after, oldest_of
@@ -141,6 +143,58 @@ async def test_who_has_everything_loses_nothing_when_everything_is_dropped(tmp_p
         assert batches[0].first_lsn == later.first_lsn
 
 
+async def test_a_first_subscription_waits_for_a_drop_that_has_looked_for_the_last_time(
+    tmp_path: Path,
+) -> None:
+    """What it is answered is what is left, and one that is refused has no place."""
+    async with running(tmp_path) as (log, subscriptions):
+        done = await fill(log, 60)
+        await log.roll()
+        looking, go_on = threading.Event(), threading.Event()
+
+        def look() -> int:
+            looking.set()
+            assert go_on.wait(WAIT_S_MAX)
+            return log.store.end()
+
+        dropping = asyncio.create_task(log.drop_before(log.store.end(), look=look))
+        assert await asyncio.to_thread(looking.wait, WAIT_S_MAX)
+        late = asyncio.create_task(read(subscriptions, done[5].first_lsn, done[-1].last_lsn))
+        with pytest.raises(AssertionError, match="in vain"):
+            await async_wait_until(late.done, 0.2)
+        go_on.set()
+        await dropping
+        with pytest.raises(LsnNotAvailable, match=f"older than oldest_lsn={done[-1].last_lsn}"):
+            await late
+        assert log.metadata.subscribers() == []
+        assert not subscriptions.open_streams
+
+
+async def test_a_subscription_is_held_durably_before_it_is_given_anything(tmp_path: Path) -> None:
+    async with running(tmp_path) as (log, subscriptions):
+        done = await fill(log, 60)
+        async with aclosing(subscriptions.subscribe(ONE, done[5].first_lsn)) as items:
+            await anext(items)
+            (row,) = log.metadata.subscribers()
+            assert row.lsn == str(Lsn.from_int(int(done[5].first_lsn) - 1))
+
+
+async def test_who_begins_at_the_newest_dropped_entry_holds_what_follows(tmp_path: Path) -> None:
+    """It resumes from the last LSN that it had, as RFC-010 says, under a name that is new here."""
+    async with running(tmp_path) as (log, subscriptions):
+        done = await fill(log, 20)
+        await drop_all(log)
+        later = await fill(log, 20)
+        batches = await read(subscriptions, done[-1].last_lsn, later[-1].last_lsn)
+        assert batches[0].first_lsn == later[0].first_lsn
+        (row,) = log.metadata.subscribers()
+        terms = log.retention.terms(row.seen_at_ms, row.seen_at_ms)
+        consumer = subscriber_consumer(log.store, row, terms)
+        assert (row.lsn, consumer.lost) == (str(done[-1].last_lsn), False)
+        assert consumer.holds(terms.now_ms)
+        assert consumer.position == log.store.oldest_position()
+
+
 def damage_payload(folder: Path, header: FrameHeader) -> None:
     """A flipped bit in the frame's body."""
     flip(folder, header.position + HEADER_SIZE + header.area_size + 5)
@@ -168,7 +222,7 @@ async def test_damage_ends_the_stream_and_names_where_to_go_on(
             await take_all(subscriptions, found)
         assert sum(batch.entries for batch in found) == 3 * 20
         assert found[-1].last_lsn == done[19].last_lsn
-        following = caught.value.members["next-lsn"]
+        following = caught.value.members["resume-lsn"]
         assert following == str(with_entries[22].lsn(0))
         assert f"start_lsn={following}" in caught.value.detail
         rest = await read(subscriptions, Lsn.parse(following), done[-1].last_lsn)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from headrace.testing.linearity import Appending, NotLinear, Reading, check
-from tests.scale import scaled
 
 
 def done(values: str, first: int, began: float, ended: float, **fields: object) -> Appending:
@@ -68,44 +65,3 @@ def test_what_can_not_have_happened(name: str) -> None:
     final, operations = WRONG[name]
     with pytest.raises(NotLinear):
         check(final, operations)
-
-
-def history(rng: random.Random) -> tuple[list[str], list[Appending | Reading]]:
-    """What a right log would do: each operation takes effect at a moment inside its window, some answers get lost."""
-    final: list[str] = []
-    operations: list[Appending | Reading] = []
-    for number, moment in enumerate(sorted(rng.uniform(0, 100) for _ in range(rng.randint(5, 40)))):
-        began, ended = moment - rng.uniform(0.1, 20), moment + rng.uniform(0.1, 20)
-        kind = rng.random()
-        values = tuple(f"{number}.{at}" for at in range(rng.randint(1, 3)))
-        if kind < 0.2:
-            operations.append(Reading(tuple(final), began, ended))
-        elif kind < 0.35:
-            operations.append(Appending(values, began, ended, expected=len(final) + 2, head=len(final)))
-        elif kind < 0.45:
-            operations.append(Appending(values, began))
-        else:
-            first = len(final) + 1
-            final += values
-            known = rng.random() < 0.8
-            operations.append(
-                Appending(values, began, ended if known else 1e9, first=first if known else None)
-            )
-    rng.shuffle(operations)
-    return final, operations
-
-
-def test_right_histories_pass_and_broken_ones_do_not() -> None:
-    rng = random.Random(7)
-    caught = 0
-    for _ in range(scaled(300)):
-        final, operations = history(rng)
-        check(final, operations)
-        answered = [one for one in operations if isinstance(one, Appending) and one.first is not None]
-        if not answered:
-            continue
-        gone = rng.choice(answered)
-        with pytest.raises(NotLinear):
-            check([value for value in final if value not in gone.values], operations)
-        caught += 1
-    assert caught

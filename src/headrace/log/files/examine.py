@@ -7,8 +7,7 @@ at one that no server opens any more. ``repair`` works from its findings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -16,14 +15,17 @@ from typing import Final
 
 from headrace.errors import JournalCorrupt, JournalLoss, StoreUnavailable
 from headrace.log.control import decode_control
+from headrace.log.damage import Damage, DamageKind
+from headrace.log.files.findings import Findings, Segment
+from headrace.log.files.index import place_of
 from headrace.log.files.scan import Hole, scan
-from headrace.log.files.segment import SUFFIX, place_of
-from headrace.log.tail import JournalState, decode_state
-from headrace.runtime.disk import Disk, DiskFile
+from headrace.log.files.segment import SUFFIX
+from headrace.log.tail import decode_state
+from headrace.runtime.disk import Disk
 from headrace.wire import mark as wire_mark
 from headrace.wire import segment as wire_segment
 from headrace.wire.frame import FIRST_POSITION, HEADER_SIZE, Frame, FrameHeader, FrameKind, parse_header
-from headrace.wire.mark import Mark, decode_marks
+from headrace.wire.mark import decode_marks
 from headrace.wire.segment import FramePlace
 
 START_SEARCH_BYTES: Final = 1 << 20
@@ -31,98 +33,6 @@ START_SEARCH_BYTES: Final = 1 << 20
 
 Progress = Callable[[int, int], None]
 """``progress(done, total)`` in bytes."""
-
-
-class DamageKind(StrEnum):
-    """What is damaged, and so what it costs."""
-
-    MARK = "mark"
-    START = "segment-start"
-    GAP = "gap"
-    END = "end"
-    PAYLOAD = "frame-payload"
-    HEADER = "frame-header"
-    HOLE = "frame"
-    CONTROL = "control-frame"
-    INDEX = "index"
-    METADATA = "metadata"
-
-
-COSTS_NOTHING: Final = frozenset({DamageKind.HEADER, DamageKind.INDEX})
-"""Kinds whose bytes can be made again from others of the same file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """One damaged place: ``offset`` in its file, and for frames the journal's ``position`` … ``end`` - 1, feed and range.
-
-    (0 where it has no position.)
-    """
-
-    kind: DamageKind
-    file: Path
-    offset: int
-    detail: str
-    position: int = 0
-    end: int = 0
-    header: FrameHeader | None = None
-    feed: str | None = None
-
-    def document(self) -> dict[str, object]:
-        """Return it as ``--json`` shows it."""
-        found: dict[str, object] = {"kind": str(self.kind), "file": str(self.file), "offset": self.offset}
-        found |= {"detail": self.detail, "feed": self.feed}
-        if self.position:
-            found |= {"position": self.position, "end-position": self.end or None}
-        if self.header is not None and self.header.count:
-            found["first-sequence-id"] = self.header.first_sequence_id
-            found["last-sequence-id"] = self.header.last_sequence_id
-        return {name: value for name, value in found.items() if value is not None}
-
-
-@dataclass(slots=True)
-class Segment:
-    """A segment file as far as it can be read. ``start_size`` None: not even its frames can be found.
-
-    ``state`` is what it continues from, known only if ``is_start_intact``.
-    """
-
-    path: Path
-    file: DiskFile
-    first_position: int
-    start_size: int | None = None
-    is_start_intact: bool = False
-    state: JournalState = field(default_factory=JournalState)
-    end: int = 0
-    """Position after its last frame: the next segment's first, or the mark."""
-
-    def read(self, position: int, size: int) -> bytes:
-        """Return bytes of frames; only if ``start_size`` is known."""
-        return self.file.read_at(self.offset_of(position), size)
-
-    def offset_of(self, position: int) -> int:
-        """Return where a position stands in the file."""
-        return (self.start_size or 0) + position - self.first_position
-
-
-@dataclass(slots=True)
-class Findings:
-    """All that a look at a data folder found. ``names``: feeds by region id. ``frames`` and ``entries``: intact ones."""
-
-    folder: Path
-    mark: Mark | None = None
-    segments: list[Segment] = field(default_factory=list)
-    damages: list[Damage] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=dict)
-    frames: int = 0
-    entries: int = 0
-    bytes: int = 0
-
-    def close(self) -> None:
-        """Let go of the files."""
-        for segment in self.segments:
-            segment.file.close()
 
 
 def examine(

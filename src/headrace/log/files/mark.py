@@ -44,8 +44,11 @@ class MarkFile:
     def sync(self) -> None:
         """Make the mark durable, or raise SyncFailed; needed only before a new segment begins.
 
-        (A crash of the machine may set it back, and it must never lie below the newest segment.)
+        (A crash of the machine may set it back, and it must never lie below the newest segment.) It is stored once more
+        first: after a sync that failed, in an earlier process too, the page may be called clean and be on no disk. Both its
+        copies then name the same end.
         """
+        self.store(self.current.end, self.current.global_ts)
         try:
             self._map.flush()
         except OSError as error:

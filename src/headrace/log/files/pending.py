@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from headrace.errors import JournalCorrupt
-from headrace.log.files.examine import Segment
+from headrace.log.files.findings import Segment
 from headrace.log.files.mark import MarkFile
 from headrace.log.files.segment import SUFFIX
 from headrace.runtime.disk import Disk

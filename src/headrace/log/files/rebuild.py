@@ -5,15 +5,17 @@ Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from headrace.errors import JournalCorrupt
-from headrace.log.files.adoption import tail_before
-from headrace.log.files.examine import Findings, Segment
+from headrace.log.control import decode_control
+from headrace.log.files.findings import Findings, Segment
+from headrace.log.files.redo import Adopted, Damaged, Unjoined, redo
 from headrace.log.files.scan import Hole, scan
 from headrace.log.replay import Replay
 from headrace.log.tail import FeedTail, JournalState, LostRange, decode_state
@@ -26,6 +28,7 @@ from headrace.wire.frame import (
     encode_frame,
     parse_header,
 )
+from headrace.wire.run import intact_frames
 from headrace.wire.segment import SegmentStart
 
 FILLER_BYTES_MAX: Final = 16 << 20
@@ -48,6 +51,11 @@ class Rebuilt:
     epochs: dict[int, int] = field(default_factory=dict)
     hidden: int = 0
 
+    def note(self, headers: Sequence[FrameHeader]) -> None:
+        """Note what headers of frames say of epochs."""
+        for header in headers:
+            self.epochs[header.region_id] = max(header.epoch, self.epochs.get(header.region_id, 0))
+
     def fenced(self, tail: FeedTail) -> FeedTail:
         """The tail with new epochs for all its producers: above all that were, or may have been, given."""
         newest = max(tail.epoch, self.epochs.get(tail.region_id, 0)) + 1 + self.hidden
@@ -60,40 +68,37 @@ class Rebuilt:
 
 
 def rebuilt(segment: Segment, stop: int) -> Rebuilt:
-    """Return the state at position ``stop`` of ``segment``, whose own state must be known."""
+    """Return the state at position ``stop`` of ``segment``, whose own state must be known.
+
+    JournalCorrupt if an intact frame does not join on to what was before it.
+    """
     found = Rebuilt(Replay(decode_state(segment.state.encode())))
-    regions = {tail.region_id for tail in found.replay.state.feeds.values()}
-    for item in scan(segment.read, segment.first_position, stop):
-        if isinstance(item, Hole):
-            found.uncertain = found.replay.gaps_allowed = True
-            hidden = (item.end - item.position) // (2 * HEADER_SIZE)
-            found.hidden += hidden
-            found.replay.state.next_region_id += hidden  # a number that was given must not be given again
-            continue
-        header, data = item
-        found.epochs[header.region_id] = max(header.epoch, found.epochs.get(header.region_id, 0))
-        try:
-            frame = Frame(data, where=str(segment.path), header=header)
-        except JournalCorrupt:
-            _over_damage(found, header, regions)
-            continue
-        if header.kind == FrameKind.ENTRIES and header.region_id not in regions:
-            found.replay.adopt(tail_before(frame))
-            found.adopted.add(header.region_id)
-            found.unsure.add(header.region_id)
-        found.replay.apply(frame)
-        regions.add(header.region_id)
+    replay = found.replay
+    for odd in redo(segment.read, segment.first_position, stop, replay, str(segment.path), found.note):
+        match odd:
+            case Hole():
+                found.uncertain = replay.gaps_allowed = True
+                hidden = (odd.end - odd.position) // (2 * HEADER_SIZE)
+                found.hidden += hidden
+                replay.state.next_region_id += hidden  # a number that was given must not be given again
+            case Adopted():
+                found.adopted.add(odd.header.region_id)
+                found.unsure.add(odd.header.region_id)
+            case Damaged():
+                _over_damage(found, odd.header)
+            case Unjoined():
+                raise odd.error
     return found
 
 
-def _over_damage(found: Rebuilt, header: FrameHeader, regions: set[int]) -> None:
+def _over_damage(found: Rebuilt, header: FrameHeader) -> None:
     state = found.replay.state
     state.global_ts = max(state.global_ts, header.last_global_ts)
     if header.kind == FrameKind.CONTROL:
         found.unsure.add(header.region_id)
         found.replay.gaps_allowed = True
         state.next_region_id = max(state.next_region_id, header.region_id + 1)
-    elif header.kind == FrameKind.SKIPPED or header.region_id in regions:
+    elif header.kind == FrameKind.SKIPPED or found.replay.knows(header.region_id):
         found.replay.apply_damaged(header)
 
 
@@ -111,9 +116,14 @@ def lost_ranges(findings: Findings) -> dict[int, list[LostRange]]:
         is_holed = False
         for item in scan(segment.read, segment.first_position, segment.end):
             is_holed = is_holed or isinstance(item, Hole)
-            if isinstance(item, Hole) or item[0].kind == FrameKind.CONTROL or not item[0].count:
+            if isinstance(item, Hole):
                 continue
             header, data = item
+            if header.kind == FrameKind.CONTROL and (told := _told(header, data)) is not None:
+                add(header.region_id, next_ids.get(header.region_id, told.first_sequence_id), told.head)
+                next_ids[header.region_id] = told.next_sequence_id
+            if header.kind == FrameKind.CONTROL or not header.count:
+                continue
             region_id, first = header.region_id, header.first_sequence_id
             begin = begins.get(region_id, 1 if is_holed else first)
             add(region_id, next_ids.get(region_id, begin), first - 1)
@@ -132,6 +142,15 @@ def _next_ids(state: JournalState) -> dict[int, int]:
 
 def _begins(state: JournalState) -> dict[int, int]:
     return {tail.region_id: tail.first_sequence_id for tail in state.feeds.values() if tail.first_sequence_id}
+
+
+def _told(header: FrameHeader, data: bytes) -> FeedTail | None:
+    """The tail that an intact control frame tells of a feed with entries: what stands before it may be in a hole."""
+    try:
+        tail = decode_control(Frame(data, header=header).body).feed
+    except JournalCorrupt:
+        return None
+    return tail if tail.first_sequence_id else None
 
 
 def _reads(header: FrameHeader, data: bytes) -> bool:
@@ -194,18 +213,14 @@ def end_of_intact(segment: Segment) -> int:
 
 
 def intact_above(above: bytes, position: int) -> int:
-    """Return how many bytes of ``above``, which stand from ``position`` on, are intact frames in a row."""
-    size = 0
-    while (header := parse_header(above, size)) is not None and header.position == position + size:
-        whole = above[size : size + header.size]
-        if (
-            len(whole) < header.size
-            or not _reads(header, whole)
-            or parse_header(whole[-HEADER_SIZE:]) != header
-        ):
-            break
-        size += header.size
+    """Return how many bytes of ``above``, which stand from ``position`` on, are intact frames in a row; FormatTooNew."""
+    size = sum(frame.header.size for frame in intact_frames(above, position))
+    parse_header(above, size, stands=partial(_stands_at, position + size))  # FormatTooNew is no torn end
     return size
+
+
+def _stands_at(position: int, header: FrameHeader) -> bool:
+    return header.position == position
 
 
 def fillers(

@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 
 from headrace.errors import JournalCorrupt, JournalLoss
-from headrace.log.files.adoption import tail_before
 from headrace.log.files.index import OpenIndex
 from headrace.log.files.mark import MarkFile
-from headrace.log.files.scan import Hole, scan
-from headrace.log.files.segment import SegmentFile, place_of
+from headrace.log.files.redo import Adopted, Damaged, Unjoined, redo
+from headrace.log.files.scan import Hole
+from headrace.log.files.segment import SegmentFile
 from headrace.log.replay import Replay
-from headrace.log.tail import decode_state
 from headrace.runtime.disk import Disk
 from headrace.runtime.logs import get_logger
-from headrace.wire.frame import HEADER_SIZE, MAGIC, Frame, FrameHeader, FrameKind, parse_header
+from headrace.wire.frame import MAGIC, FrameHeader, parse_header
+from headrace.wire.run import intact_frames
 from headrace.wire.segment import INDEX_MAGIC
 
 logger = get_logger("log")
@@ -50,7 +50,7 @@ def recover(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Path)
             f"{segment.path}: the journal's last segment reaches from position {segment.first_position:#x} to "
             f"{ends:#x}, but everything up to {mark.current.end:#x} was acknowledged"
         )
-    found = Recovered(Replay(decode_state(segment.start.state)), OpenIndex(), mark.current.end)
+    found = Recovered(Replay(segment.state()), OpenIndex(), mark.current.end)
     _replay_acknowledged(segment, found)
     segment.end = found.end
     if found.blocked is None:
@@ -63,27 +63,19 @@ def recover(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Path)
 
 def _replay_acknowledged(segment: SegmentFile, found: Recovered) -> None:
     """After damage that hides what happened, replay goes on for the readers' sake only: no append may be judged."""
-    for frame in scan(segment.read, segment.first_position, found.end):
-        if isinstance(frame, Hole):
-            _block(
-                found,
-                f"{segment.path}: both headers of the frame at position {frame.position:#x} are damaged",
-            )
-            continue
-        header, data = frame
-        if header.end > found.end:
-            raise JournalCorrupt(
-                f"{segment.path}: the mark names {found.end:#x} as the journal's end, which is inside the frame at "
-                f"position {header.position:#x}: it is not the mark of this journal",
-                hint="Do not delete anything: put the mark and the segments of one moment together again.",
-                position=header.position,
-            )
-        if header.kind == FrameKind.ENTRIES:
-            found.index.add(place_of(header))
-        try:
-            _replay_one(segment, header, data, found)
-        except JournalCorrupt as error:
-            _block(found, str(error))
+    replay, where = found.replay, str(segment.path)
+    for odd in redo(segment.read, segment.first_position, found.end, replay, where, found.index.extend):
+        match odd:
+            case Hole():
+                _block(found, f"{where}: both headers of the frame at position {odd.position:#x} are damaged")
+            case Adopted():
+                if not replay.gaps_allowed:  # else a repair has skipped that frame, and says more behind
+                    what = f"the frame that made the feed of region {odd.header.region_id} can't be read"
+                    _block(found, f"{where}: {what}")
+            case Damaged():
+                _over_damage(where, odd, found)
+            case Unjoined():
+                _block(found, str(odd.error))
 
 
 def _block(found: Recovered, reason: str) -> None:
@@ -91,35 +83,32 @@ def _block(found: Recovered, reason: str) -> None:
     found.replay.gaps_allowed = True
 
 
-def _replay_one(segment: SegmentFile, header: FrameHeader, data: bytes, found: Recovered) -> None:
+def _over_damage(where: str, damaged: Damaged, found: Recovered) -> None:
+    header = damaged.header
+    if header.end > found.end:
+        raise JournalCorrupt(
+            f"{where}: the mark names {found.end:#x} as the journal's end, which is inside the frame at "
+            f"position {header.position:#x}: it is not the mark of this journal",
+            hint="Do not delete anything: put the mark and the segments of one moment together again.",
+            position=header.position,
+        )
+    found.alarms.append(str(damaged.error))
     try:
-        frame = Frame(data, where=str(segment.path), header=header)
-    except JournalCorrupt as error:
-        found.alarms.append(str(error))
         found.replay.apply_damaged(header)
-    else:
-        if header.kind == FrameKind.ENTRIES and not found.replay.knows(header.region_id):
-            found.replay.adopt(tail_before(frame))
-            if not found.replay.gaps_allowed:  # else a repair has skipped that frame, and says more behind
-                what = f"the frame that made the feed of region {header.region_id} can't be read"
-                _block(found, f"{segment.path}: {what}")
-        found.replay.apply(frame)
+    except JournalCorrupt as error:
+        _block(found, str(error))
 
 
 def _take_over(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Path, found: Recovered) -> None:
     above = segment.read(found.end, segment.frame_bytes())
     intact = 0
-    while (header := parse_header(above, intact)) is not None and header.position == found.end + intact:
+    for frame in intact_frames(above, found.end):
         try:
-            frame = Frame(above, intact, where=str(segment.path))
-            if parse_header(above, intact + header.size - HEADER_SIZE) != header:
-                break
             found.replay.apply(frame)
         except JournalCorrupt:
             break
-        if header.kind == FrameKind.ENTRIES:
-            found.index.add(place_of(header))
-        intact += header.size
+        found.index.extend((frame.header,))
+        intact += frame.header.size
     torn = above[intact:]
     if torn and not torn.startswith(INDEX_MAGIC) and torn.strip(b"\x00"):
         _keep_torn(disk, torn, found.end + intact, torn_folder, found)

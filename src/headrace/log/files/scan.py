@@ -74,21 +74,27 @@ def scan(read: Read, position: int, stop: int) -> Iterator[tuple[FrameHeader, by
         if position + HEADER_SIZE > base + len(buffer):
             buffer, base = read(position, min(CHUNK_BYTES, stop - position)), position
         header = parse_header(buffer, position - base)
-        damaged = header is None or header.position != position
-        if header is None or damaged:
-            header = header_at(read, position, stop)
-            if header is None:
-                end = next_frame(read, position, stop)
-                yield Hole(position, end)
-                position = end
-                buffer, base = b"", position
-                continue
+        if header is None or header.position != position:
+            found = frame_or_hole(read, position, stop)
+            yield found
+            position = found.end if isinstance(found, Hole) else found[0].end
+            buffer, base = b"", position
+            continue
         if header.end > base + len(buffer):
             size = min(max(header.size, CHUNK_BYTES), stop - position)
             buffer, base = read(position, size), position
-        data = buffer[position - base : position - base + header.size]
-        yield header, data[-HEADER_SIZE:] + data[HEADER_SIZE:] if damaged else data
+        yield header, buffer[position - base : position - base + header.size]
         position = header.end
+
+
+def frame_or_hole(read: Read, position: int, stop: int) -> tuple[FrameHeader, bytes] | Hole:
+    """Return what stands at ``position``, below ``stop``, as :func:`scan` yields it."""
+    header = header_at(read, position, stop)
+    if header is None:
+        return Hole(position, next_frame(read, position, stop))
+    data = read(position, min(header.size, stop - position))
+    is_damaged = parse_header(data) != header
+    return header, data[-HEADER_SIZE:] + data[HEADER_SIZE:] if is_damaged else data
 
 
 def _stands_at(position: int, header: FrameHeader) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -17,22 +16,23 @@ from headrace.errors import (
     DataFolderLocked,
     JournalCorrupt,
     JournalLoss,
-    SequenceNotAvailable,
     StoreUnavailable,
     WriterStopped,
 )
-from headrace.log.contract import Begin, Group, SegmentView
+from headrace.log.contract import Begin, Group, SegmentView, T
+from headrace.log.files.cache import SegmentCache
 from headrace.log.files.index import OpenIndex
 from headrace.log.files.mark import MarkFile
 from headrace.log.files.pending import PENDING_NAME
 from headrace.log.files.recovery import recover
 from headrace.log.files.removals import Removals
 from headrace.log.files.reserve import Reserve
-from headrace.log.files.segment import SUFFIX, SegmentFile, file_name, place_of
+from headrace.log.files.segment import SUFFIX, file_name
+from headrace.log.files.segments import Segments
 from headrace.log.tail import FeedTail, JournalState
 from headrace.runtime.disk import Disk, DiskFile, SyncFailed
 from headrace.runtime.logs import get_logger
-from headrace.wire.frame import FIRST_POSITION, Frame, FrameKind
+from headrace.wire.frame import FIRST_POSITION, Frame
 from headrace.wire.mark import Mark
 from headrace.wire.segment import FramePlace
 
@@ -40,6 +40,9 @@ logger = get_logger("log")
 
 SEGMENT_BYTES: Final = 128 << 20
 """A journal segment takes frames up to this size; retention drops whole segments."""
+SEGMENT_FRAMES_MAX: Final = 1 << 17
+"""A journal segment takes so many frames of entries, however small: the open one's index is then at most 3.5 MB, and opening
+a journal reads no more frames than these."""
 
 
 class FileStore:
@@ -53,6 +56,7 @@ class FileStore:
         *,
         disk: Disk | None = None,
         segment_bytes: int = SEGMENT_BYTES,
+        segment_frames_max: int = SEGMENT_FRAMES_MAX,
         disk_reserve_bytes: int | None = 0,
     ) -> None:
         """Open the journal in ``folder``, made if it isn't there.
@@ -62,15 +66,15 @@ class FileStore:
         Raises DataFolderLocked, FormatTooNew, JournalLoss, JournalCorrupt, StoreUnavailable; no entry was touched then.
         """
         self._disk = disk if disk is not None else Disk()
-        self._segment_bytes = segment_bytes
+        self._segment_bytes, self._segment_frames_max = segment_bytes, segment_frames_max
         self._folder = folder
         self._journal = folder / "journal"
         self._callbacks: list[Callable[[], None]] = []
-        self._guard = threading.Lock()
+        self._guard, self._holding = threading.Lock(), threading.Lock()
         self._stopped: str | None = None
         self.alarms: list[str] = []
         self._mark: MarkFile | None = None
-        self._segments: list[SegmentFile] = []
+        self._segments = Segments(SegmentCache(self._disk), self._journal)
         self._removals = Removals(self._disk)
         self._lock: DiskFile | None = None
         try:
@@ -123,10 +127,10 @@ class FileStore:
         if not paths:
             if self._mark.current.end != FIRST_POSITION:
                 raise JournalLoss(f"{self._journal}: no journal segment is there, but the mark names an end")
-            self._segments = [SegmentFile.create(self._disk, self._journal, FIRST_POSITION, JournalState())]
+            self._segments.add(self._segments.begin(FIRST_POSITION, JournalState()))
         else:
-            self._open_segments(paths)
-        found = recover(self._disk, self._open_segment, self._mark, self._folder)
+            self._segments.open(paths)
+        found = recover(self._disk, self._segments.newest, self._mark, self._folder)
         self.alarms += found.alarms
         self._stopped = found.blocked
         state = found.replay.state
@@ -135,28 +139,10 @@ class FileStore:
         self._next_region_id = state.next_region_id
         self._tails = dict(state.feeds)
         self._index: OpenIndex = found.index
-        self._open_segment.use_index(found.index)
-        self._forget_dropped()
+        self._segments.newest.use_index(found.index)
+        self._forget_dropped(self._segments.dropped())
         for draft in self._disk.list(self._journal, ".tmp"):  # a crash came while a segment was made
             self._disk.remove(draft)
-
-    def _open_segments(self, paths: Sequence[Path]) -> None:
-        for path, later in zip(paths, [*paths[1:], None], strict=True):
-            try:
-                end = int(later.stem, 16) if later is not None else None
-            except ValueError:
-                raise JournalCorrupt(f"{later}: not a name of a journal segment") from None
-            segment = SegmentFile(self._disk, path, end)
-            self._segments.append(segment)
-            if end is not None and segment.first_position + segment.frame_bytes() < end:
-                raise JournalLoss(
-                    f"{path}: the journal has a gap from position "
-                    f"{segment.first_position + segment.frame_bytes():#x} to {end:#x}"
-                )
-
-    @property
-    def _open_segment(self) -> SegmentFile:
-        return self._segments[-1]
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -176,16 +162,14 @@ class FileStore:
         data = b"".join(frame for _, frame in group.frames)
         if data:
             self._reserve.check(len(data))
-            self._write(data)
+            self._write(data, len(group.frames))
             self._mark.store(self._end + len(data), group.global_ts)
         with self._guard:
             self._end += len(data)
-            self._open_segment.end = self._end
+            self._segments.newest.end = self._end
             self._global_ts = group.global_ts
             self._next_region_id = group.next_region_id
-            for header, _ in group.frames:
-                if header.kind == FrameKind.ENTRIES:
-                    self._index.add(place_of(header))
+            self._index.extend(header for header, _ in group.frames)
             self._tails.update(group.tails)
         for callback in self._callbacks:
             try:
@@ -203,16 +187,17 @@ class FileStore:
         """Return None: a folder does not go away and come back."""
         return None
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, frames: int) -> None:
         try:
-            filled = self._end - self._open_segment.first_position
-            if filled and filled + len(data) > self._segment_bytes:
+            filled = self._end - self._segments.newest.first_position
+            is_full = filled + len(data) > self._segment_bytes
+            if filled and (is_full or self._index.frames + frames > self._segment_frames_max):
                 self._roll()
-            self._open_segment.write(self._end, data)
+            self._segments.newest.write(self._end, data)
         except OSError as error:
             self._undo(error)
         try:
-            self._open_segment.sync()
+            self._segments.newest.sync()
         except OSError as error:
             raise self._stop(f"the disk did not confirm a write: {error}") from error
 
@@ -222,13 +207,13 @@ class FileStore:
         A failed sync stops the writer whatever its reason, and so does a segment that was begun but not taken into use.
         """
         begun = self._journal / file_name(self._end)
-        half_made = begun != self._open_segment.path and self._disk.exists(begun)
+        half_made = begun != self._segments.newest.path and self._disk.exists(begun)
         full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} and not isinstance(error, SyncFailed)
         if half_made or not full:
             raise self._stop(f"the disk refused a write: {error}") from error
         try:
-            self._open_segment.cut(self._end)
-            self._open_segment.sync()
+            self._segments.newest.cut(self._end)
+            self._segments.newest.sync()
         except OSError as second:
             raise self._stop(f"the disk refused to cut off a failed write: {second}") from error
         raise StoreUnavailable(f"the disk is full: {error}") from error
@@ -240,8 +225,7 @@ class FileStore:
 
     def _roll(self) -> None:
         """Seal the open segment and begin the next one with the state that it continues from."""
-        sealed = self._open_segment
-        sealed.seal(list(self._index))
+        self._segments.newest.seal(self._index)
         if self._mark is not None:
             self._mark.sync()
         state = JournalState(
@@ -252,40 +236,48 @@ class FileStore:
             ),
             feeds=dict(self._tails),
         )
-        fresh = SegmentFile.create(self._disk, self._journal, self._end, state)
-        index = OpenIndex()
+        fresh, index = self._segments.begin(self._end, state), OpenIndex()
         fresh.use_index(index)
         with self._guard:
-            sealed.use_index(None)
             self._index = index
-            self._segments = [*self._segments, fresh]
+            self._segments.add(fresh)
 
-    def drop_before(self, position: int) -> int:
+    def drop_before(self, position: int, *, look: Callable[[], int] | None = None) -> int:
         """Drop whole segments that end at or below ``position``; only the writer's thread may call it."""
-        while len(self._segments) > 1 and self._segments[0].end <= position:
-            self._removals.add(self._segments[0].path)
-            with self._guard:  # not closed: a reader may be in it; it closes when the last one lets go
-                self._segments = self._segments[1:]
-                self._forget_dropped()
+        with self._holding:
+            position = min(position, look()) if look is not None else position
+            while len(self._segments) > 1 and self._segments.oldest.end <= position:
+                try:
+                    dropped = self._segments.behind_oldest()
+                except OSError as error:
+                    raise StoreUnavailable(f"a segment can't be dropped: {error}") from error
+                with self._guard:  # first: who misses an entry must find it dropped
+                    self._forget_dropped(dropped)
+                self._removals.add(self._segments.drop_oldest())
         self._removals.finish()
         return self.oldest_position()
+
+    def without_drops(self, work: Callable[[], T]) -> T:
+        """Return ``work()``, done while nothing is dropped."""
+        with self._holding:
+            return work()
 
     def roll(self) -> None:
         """Seal the open segment if it holds a frame, and begin the next one; only the writer's thread may call it."""
         if self._stopped is not None:
             raise WriterStopped(f"the journal takes no more: {self._stopped}")
-        if self._end > self._open_segment.first_position:
+        if self._end > self._segments.newest.first_position:
             try:
                 self._roll()
             except OSError as error:
                 self._undo(error)
 
-    def _forget_dropped(self) -> None:
-        """What the oldest segment continues from is what was dropped before it, and nothing else was.
+    def _forget_dropped(self, feeds: Mapping[str, FeedTail]) -> None:
+        """What the oldest segment continues from, ``feeds``, is what was dropped before it, and nothing else was.
 
         (A tail may say more: a segment's removal that failed, or that a power failure undid, brings its entries back.)
         """
-        feeds = self._segments[0].state.feeds
+        self._dropped_lsn = Lsn.parse(max((tail.newest_lsn for tail in feeds.values()), default=str(ZERO)))
         for name, tail in self._tails.items():
             then = feeds.get(name)
             number, lsn = 0, str(ZERO)
@@ -311,66 +303,44 @@ class FileStore:
 
     def oldest_position(self) -> int:
         """Return the position of the oldest retained frame (the end if there is none)."""
-        return self._segments[0].first_position
+        return self._segments.oldest.first_position
 
     def places(self, region_id: int, first: int, last: int, *, frames_max: int) -> Sequence[FramePlace]:
-        """Return the frames of a feed that overlap sequence ids ``first`` … ``last``, oldest first."""
-        with self._guard:
-            segments, found = self._segments, list[FramePlace]()
-            at = bisect_right(segments, first, key=lambda segment: _next_at_start(segment, region_id)) - 1
-            for segment in segments[max(0, at) :]:
-                if len(found) >= frames_max or _next_at_start(segment, region_id) > last:
-                    break
-                found += segment.index().places(region_id, first, last, frames_max=frames_max - len(found))
-            return found
+        """Return the frames of a feed that overlap sequence ids ``first`` … ``last``, oldest first.
+
+        Appends go on meanwhile, even if a lost index must be made again for it.
+        """
+        return self._segments.places(region_id, first, last, frames_max=frames_max)
 
     def read(self, places: Sequence[FramePlace]) -> Sequence[Frame]:
         """Return whole verified frames; JournalCorrupt (naming position, feed, range) if one is damaged."""
-        return [self._segment_at(place.position).frame_at(place) for place in places]
+        return self._segments.read(places)
 
     def walk(self, position: int, *, bytes_max: int) -> Sequence[Frame]:
         """Return the frames of all feeds from ``position`` on in journal order, up to ``bytes_max`` or one frame."""
         end = self._end
         if position >= end:
             return []
-        segment = self._segment_at(position)
+        segment = self._segments.at(position)
         return segment.frames_from(position, min(segment.end, end), bytes_max)
-
-    def _segment_at(self, position: int) -> SegmentFile:
-        segments = self._segments
-        at = bisect_right(segments, position, key=lambda segment: segment.first_position) - 1
-        if at < 0:
-            raise SequenceNotAvailable(
-                f"the journal's oldest retained position is {segments[0].first_position:#x}, {position:#x} was dropped"
-            )
-        return segments[at]
 
     def seek(self, global_ts: int) -> int:
         """Return the position of the first retained frame with an entry at ``global_ts`` or later; the end if none."""
-        segments = self._segments
-        at = bisect_left(segments, global_ts, key=lambda segment: segment.state.global_ts) - 1
-        for segment in segments[max(0, at) :]:
-            found = segment.seek(global_ts, min(segment.end, self._end))
-            if found is not None:
-                return found
-        return self._end
+        return self._segments.seek(global_ts, self._end)
 
     def segments(self) -> Sequence[SegmentView]:
         """Return the journal's segments, oldest first."""
         with self._guard:
-            segments, now = self._segments, self._global_ts
-        clocks = [*(segment.state.global_ts for segment in segments[1:]), now]
-        return [
-            SegmentView(
-                segment.first_position, segment.end, segment.file_bytes(), clock, segment is segments[-1]
-            )
-            for segment, clock in zip(segments, clocks, strict=True)
-        ]
+            row, clock = self._segments.row(), self._global_ts
+        return self._segments.views(row, clock)
+
+    def index_bytes(self) -> int:
+        """Return how much memory finds frames, about, in bytes: at most 16 MB however long the journal is."""
+        return self._segments.index_bytes()
 
     def dropped_lsn(self) -> Lsn:
         """Return the newest LSN that was dropped; ZERO if none ever was."""
-        dropped = [Lsn.parse(tail.newest_lsn) for tail in self._segments[0].state.feeds.values()]
-        return max(dropped, default=ZERO)
+        return self._dropped_lsn
 
     def on_moved(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` from the writer's thread whenever the visible end has moved."""
@@ -382,15 +352,9 @@ class FileStore:
 
     def close(self) -> None:
         """Let go of files and locks."""
-        for segment in self._segments:
-            segment.close()
+        self._segments.close()
         if self._mark is not None:
             self._mark.close()
             self._mark = None
         if self._lock is not None:
             self._lock.close()
-
-
-def _next_at_start(segment: SegmentFile, region_id: int) -> int:
-    """The feed's next sequence id where this segment begins; 0 if the feed was not there yet."""
-    return segment.next_ids.get(region_id, 0)

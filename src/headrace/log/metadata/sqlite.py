@@ -1,21 +1,43 @@
-"""The metadata database of the files store: SQLite beside the journal. See ``contract`` for what the methods promise."""
+"""The metadata database of the files store: SQLite beside the journal. See ``contract`` for what the methods promise.
+
+Each commit makes its rollback journal void, so what was acknowledged stands in the one file that is checked, and never in a
+log beside it whose damaged end SQLite would pass over in silence.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
-from importlib import resources
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headrace.errors import JournalCorrupt, StoreUnavailable
-from headrace.log.metadata.contract import ALARMS_MAX, AlarmRow, ListenerRow, Metadata, SubscriberRow
-from headrace.wire.versions import METADATA, check_readable
+from headrace.log.metadata.contract import (
+    ALARMS_MAX,
+    AlarmRow,
+    ListenerRow,
+    Metadata,
+    RowDamage,
+    SubscriberRow,
+)
+from headrace.log.metadata.damages import Damages
+from headrace.log.metadata.rows import ALARM, LISTENER, SUBSCRIBER, TABLES, Key, Table
+from headrace.log.metadata.sqlite_schema import BROKEN, check_versions, lenient_text, open_tables, read_only
+
+R = TypeVar("R", bound=tuple[Any, ...])
 
 METADATA_NAME: Final = "metadata.sqlite3"
 """Its file in the data folder."""
+ALARM_ID_MAX: Final = 1 << 62
+"""Numbers of alarms are given below it: one above is what damage made of another."""
+JOURNAL_BYTES_MAX: Final = 1 << 20
+"""What may stay of a rollback journal for the next one: a file that keeps its size syncs faster than a new one."""
+_PASSING: Final = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+)
+"""What keeps a database from being opened without being damage of it."""
 
 
 def check_format(path: Path) -> None:
@@ -24,54 +46,41 @@ def check_format(path: Path) -> None:
     Asked before the journal is opened, because opening a journal may repair it. What is no database passes here:
     :class:`SqliteMetadata` says so.
     """
-    if not path.exists():
-        return
-    # Without a write-ahead log beside it the file alone is read, so that not even SQLite's own files are made.
-    live = path.with_name(f"{path.name}-wal").exists()
-    address = f"{path.absolute().as_uri()}?{'mode=ro' if live else 'immutable=1'}"
-    with contextlib.closing(sqlite3.connect(address, uri=True)) as database:
-        try:
-            rows = database.execute("SELECT readable_from FROM format").fetchall()
-        except sqlite3.Error:
-            return
-    for (readable_from,) in rows:
-        check_readable(str(path), readable_from, METADATA)
+    if path.exists():
+        with contextlib.closing(read_only(path)) as database, contextlib.suppress(*BROKEN):
+            check_versions(database, path)
 
 
 class SqliteMetadata(Metadata):
     """An open metadata database; one process owns it (the data folder's lock says so)."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make the database; FormatTooNew before anything is changed, JournalCorrupt if it is damaged."""
+        """Open or make the database; FormatTooNew before anything is changed, JournalCorrupt if it is damaged as such.
+
+        StoreUnavailable on a full disk, or while another process is at it. A damaged row keeps nobody from opening it:
+        :attr:`damages` knows it.
+        """
+        self.damages = Damages(lambda table: f"{path}: table {table}")
         self._guard = threading.Lock()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._database.text_factory = lenient_text
         try:
-            self._open(path)
-        except sqlite3.DatabaseError as error:
+            open_tables(self._database, path)
+            self._database.execute("PRAGMA journal_mode = PERSIST")
+            self._database.execute(f"PRAGMA journal_size_limit = {JOURNAL_BYTES_MAX}")
+            self._database.execute("PRAGMA synchronous = FULL")
+            self.check()
+        except BROKEN as error:
             self._database.close()
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _PASSING:
+                raise StoreUnavailable(f"{path}: the metadata database can't be opened: {error}") from error
             raise JournalCorrupt(
                 f"{path}: not a usable metadata database: {error}",
-                hint="Move it away: bookmarks of listeners and alarms are lost, the journal is not touched.",
+                hint="Move it away: docs/howto/damaged-log.md says what is lost then. The journal is not touched.",
             ) from None
         except BaseException:
             self._database.close()
             raise
-
-    def _open(self, path: Path) -> None:
-        made = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'format'"
-        if self._database.execute(made).fetchone():
-            for (readable_from,) in self._database.execute("SELECT readable_from FROM format").fetchall():
-                check_readable(str(path), readable_from, METADATA)
-        ((verdict,),) = self._database.execute("PRAGMA quick_check(1)").fetchall()
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        script = resources.files("headrace.log.metadata").joinpath("sqlite.sql").read_text(encoding="utf-8")
-        self._database.executescript(script)
-        self._database.execute(
-            "INSERT INTO format SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM format)", METADATA
-        )
 
     def close(self) -> None:
         with self._guard:
@@ -80,99 +89,151 @@ class SqliteMetadata(Metadata):
     @contextlib.contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
         """The database for one caller at a time; what it can't do (a full disk) is StoreUnavailable."""
-        with self._guard:
-            try:
-                yield self._database
-            except sqlite3.Error as error:
-                raise StoreUnavailable(f"the metadata database can't be used: {error}") from error
+        try:
+            with self._guard:
+                try:
+                    yield self._database
+                except BROKEN as error:
+                    raise StoreUnavailable(f"the metadata database can't be used: {error}") from error
+        finally:
+            self.damages.tell()
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        """The same within one transaction."""
+        with self._use() as database:
+            database.execute("BEGIN IMMEDIATE")
+            with database:
+                yield database
+
+    def check(self) -> list[RowDamage]:
+        with self._use() as database:
+            for table in TABLES:
+                stored = _stored(database, table)
+                self.damages.sift(table, stored)
+                self.damages.all_read(table, stored)
+        return self.damages.standing()
+
+    def forget_damaged(self) -> list[RowDamage]:
+        removed = self.check()
+        with self._change() as database:
+            for table in TABLES:
+                rows = self.damages.sift(table, _stored(database, table))
+                database.execute(f"DELETE FROM {table.name}")  # noqa: S608  # a name of ours
+                _write(database, table, rows)  # all of it, because a damaged key can't be asked for
+        self.check()
+        return removed
 
     def register_listener(self, listener_id: str, feed: str, hold: bool, now_ms: int) -> None:
-        self._write(
-            "INSERT INTO listener (listener_id, feed, hold, seen_at_ms) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (listener_id, feed) DO UPDATE SET hold = excluded.hold, seen_at_ms = excluded.seen_at_ms",
-            (listener_id, feed, int(hold), now_ms),
-        )
+        with self._change() as database:
+            known = self._known(database, LISTENER, (listener_id, feed), raises=False)
+            row = known or ListenerRow(listener_id, feed, hold, None, None, None, now_ms)
+            self._put(database, LISTENER, [row._replace(hold=hold, seen_at_ms=now_ms)])
 
     def listener(self, listener_id: str, feed: str) -> ListenerRow | None:
-        rows = self._listeners("listener_id = ? AND feed = ?", (listener_id, feed))
-        return rows[0] if rows else None
+        with self._use() as database:
+            return self._known(database, LISTENER, (listener_id, feed))
 
     def listeners(self, feed: str) -> list[ListenerRow]:
-        return self._listeners("feed = ? ORDER BY listener_id", (feed,))
-
-    def _listeners(self, where: str, values: Iterable[Any]) -> list[ListenerRow]:
-        columns = "listener_id, feed, hold, incarnation, sequence_id, lsn, seen_at_ms"
-        rows = self._rows(f"SELECT {columns} FROM listener WHERE {where}", values)  # noqa: S608  # constants only
-        return [ListenerRow(row[0], row[1], bool(row[2]), *row[3:]) for row in rows]
+        return self._rows(LISTENER, "WHERE feed = ? ORDER BY listener_id", (feed,))
 
     def put_position(  # noqa: PLR0917  # the columns of one row
         self, listener_id: str, feed: str, incarnation: str, sequence_id: int, lsn: str | None, now_ms: int
     ) -> None:
-        self._write(
-            "UPDATE listener SET incarnation = ?, sequence_id = ?, lsn = ?, seen_at_ms = ?"
-            " WHERE listener_id = ? AND feed = ?",
-            (incarnation, sequence_id, lsn, now_ms, listener_id, feed),
-        )
+        with self._change() as database:
+            row = self._known(database, LISTENER, (listener_id, feed))
+            if row is not None:
+                moved = ListenerRow(listener_id, feed, row.hold, incarnation, sequence_id, lsn, now_ms)
+                self._put(database, LISTENER, [moved])
 
     def seen(self, listeners: Iterable[tuple[str, str]], now_ms: int) -> None:
-        with self._use() as database, database:
-            database.execute("BEGIN")
-            database.executemany(
-                "UPDATE listener SET seen_at_ms = ? WHERE listener_id = ? AND feed = ?",
-                [(now_ms, listener_id, feed) for listener_id, feed in listeners],
+        with self._change() as database:
+            rows = [self._known(database, LISTENER, key, raises=False) for key in listeners]
+            self._put(
+                database, LISTENER, [row._replace(seen_at_ms=now_ms) for row in rows if row is not None]
             )
 
     def begin_subscriber(self, subject: str, subscriber_id: str, lsn: str, now_ms: int) -> SubscriberRow:
-        with self._use() as database:
-            row = database.execute(
-                "INSERT INTO subscriber (subject, subscriber_id, lsn, seen_at_ms) VALUES (?, ?, ?, ?)"
-                " ON CONFLICT (subject, subscriber_id) DO UPDATE SET seen_at_ms = excluded.seen_at_ms"
-                " RETURNING subject, subscriber_id, lsn, seen_at_ms",
-                (subject, subscriber_id, lsn, now_ms),
-            ).fetchone()
-        return SubscriberRow(*row)
+        with self._change() as database:
+            known = self._known(database, SUBSCRIBER, (subject, subscriber_id))
+            row = known or SubscriberRow(subject, subscriber_id, lsn, now_ms)
+            row = row._replace(seen_at_ms=now_ms)
+            self._put(database, SUBSCRIBER, [row])
+        return row
 
     def move_subscribers(self, places: Iterable[tuple[str, str, str]], now_ms: int) -> None:
-        with self._use() as database, database:
-            database.execute("BEGIN")
-            database.executemany(
-                "UPDATE subscriber SET lsn = max(lsn, ?), seen_at_ms = ? WHERE subject = ? AND subscriber_id = ?",
-                [(lsn, now_ms, subject, subscriber_id) for subject, subscriber_id, lsn in places],
-            )
+        with self._change() as database:
+            for *key, lsn in places:
+                row = self._known(database, SUBSCRIBER, tuple(key), raises=False)
+                if row is not None:
+                    moved = row._replace(lsn=max(row.lsn, lsn), seen_at_ms=now_ms)
+                    self._put(database, SUBSCRIBER, [moved])
 
     def subscribers(self) -> list[SubscriberRow]:
-        columns = "subject, subscriber_id, lsn, seen_at_ms"
-        return [SubscriberRow(*row) for row in self._rows(f"SELECT {columns} FROM subscriber ORDER BY 1, 2")]  # noqa: S608  # constants only
+        return self._rows(SUBSCRIBER, "ORDER BY subject, subscriber_id")
 
     def raise_alarm(self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = "") -> int:
-        """Raise an alarm and return its id; one that stands for the same (code, feed, agent) is brought up to date."""
-        with self._use() as database:
-            row = database.execute(
-                "INSERT INTO alarm (code, feed, agent_id, detail, raised_at_ms) VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT (code, feed, agent_id) WHERE cleared_at_ms IS NULL"
-                " DO UPDATE SET detail = excluded.detail RETURNING alarm_id",
-                (code, feed, agent_id, detail, now_ms),
-            ).fetchone()
-        return int(row[0])
+        with self._change() as database:
+            where = "WHERE code = ? AND feed = ? AND agent_id = ? AND cleared_at_ms IS NULL"
+            standing = _stored(database, ALARM, where, (code, feed, agent_id))
+            known = self.damages.checked(ALARM, standing[0]) if standing else None
+            if known is not None:
+                row = known._replace(detail=detail)
+            elif standing:  # damaged: all of it is said again
+                row = AlarmRow(standing[0][0], code, feed, agent_id, detail, now_ms, None)
+            else:
+                query = "SELECT coalesce(max(alarm_id), 0) FROM alarm WHERE alarm_id < ?"
+                ((newest,),) = database.execute(query, (ALARM_ID_MAX,)).fetchall()
+                row = AlarmRow(newest + 1, code, feed, agent_id, detail, now_ms, None)
+            self._put(database, ALARM, [row])
+        return row.alarm_id
 
-    def clear_alarms(self, code: str, *, agent_id: str, now_ms: int) -> None:
-        self._write(
-            "UPDATE alarm SET cleared_at_ms = ? WHERE code = ? AND agent_id = ? AND cleared_at_ms IS NULL",
-            (now_ms, code, agent_id),
-        )
+    def clear_alarms(self, code: str, *, agent_id: str, now_ms: int, feed: str | None = None) -> None:
+        with self._change() as database:
+            where = "WHERE code = ? AND agent_id = ? AND feed = coalesce(?, feed) AND cleared_at_ms IS NULL"
+            rows = self.damages.sift(ALARM, _stored(database, ALARM, where, (code, agent_id, feed)))
+            self._put(database, ALARM, [row._replace(cleared_at_ms=now_ms) for row in rows])
 
     def alarms(self) -> list[AlarmRow]:
-        rows = self._rows(
-            "SELECT alarm_id, code, feed, agent_id, detail, raised_at_ms, cleared_at_ms FROM alarm"
-            " ORDER BY cleared_at_ms IS NOT NULL, raised_at_ms DESC, alarm_id DESC LIMIT ?",
-            (ALARMS_MAX,),
-        )
-        return [AlarmRow(*row) for row in rows]
+        where = "ORDER BY cleared_at_ms IS NOT NULL, raised_at_ms DESC, alarm_id DESC LIMIT ?"
+        return self._rows(ALARM, where, (ALARMS_MAX,))
 
-    def _write(self, statement: str, values: Iterable[Any]) -> None:
+    def _rows(self, table: Table[R], where: str, values: Sequence[Any] = ()) -> list[R]:
         with self._use() as database:
-            database.execute(statement, tuple(values))
+            return self.damages.sift(table, _stored(database, table, where, values))
 
-    def _rows(self, statement: str, values: Iterable[Any] = ()) -> list[Any]:
-        with self._use() as database:
-            return database.execute(statement, tuple(values)).fetchall()
+    def _known(
+        self, database: sqlite3.Connection, table: Table[R], key: Key, *, raises: bool = True
+    ) -> R | None:
+        """The row with this key; None if there is none. If it is damaged MetadataCorrupt, or None with ``raises`` off."""
+        where = " AND ".join(f"{column} = ?" for column in table.columns[: table.keys])
+        stored = _stored(database, table, f"WHERE {where}", key)
+        row = self.damages.checked(table, stored[0]) if stored else None
+        if row is None and stored and raises:
+            self.damages.raise_if_damaged(table, table.key_of(stored[0]))
+        return row
+
+    def _put(self, database: sqlite3.Connection, table: Table[R], rows: Sequence[R]) -> None:
+        """Write whole rows, with their checksums, over those with their keys."""
+        _write(database, table, rows)
+        for row in rows:
+            self.damages.mended(table, table.key_of(row))
+
+
+def _stored(
+    database: sqlite3.Connection, table: Table[Any], where: str = "", values: Sequence[Any] = ()
+) -> list[tuple[Any, ...]]:
+    """Rows as they are stored, with their checksums; values come from the table itself, never from an index."""
+    columns = ", ".join(table.columns)
+    source = f"{table.name} NOT INDEXED" if table is ALARM else table.name
+    query = f"SELECT {columns}, crc FROM {source} {where}"  # noqa: S608  # names of ours
+    return database.execute(query, tuple(values)).fetchall()
+
+
+def _write(database: sqlite3.Connection, table: Table[R], rows: Sequence[R]) -> None:
+    marks = ", ".join("?" * (len(table.columns) + 1))
+    columns = ", ".join(table.columns)
+    database.executemany(
+        f"REPLACE INTO {table.name} ({columns}, crc) VALUES ({marks})",  # noqa: S608  # names of ours
+        [table.stamped(row) for row in rows],
+    )

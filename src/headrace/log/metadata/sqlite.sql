@@ -1,8 +1,10 @@
--- The metadata database: what the journal does not hold. Format 1.
+-- The metadata database: what the journal does not hold. Format 2: docs/formats/metadata.md.
+-- crc is the row's checksum.
 
 CREATE TABLE IF NOT EXISTS format (
     written_as    INTEGER NOT NULL,
-    readable_from INTEGER NOT NULL
+    readable_from INTEGER NOT NULL,
+    crc           INTEGER
 );
 
 CREATE TABLE IF NOT EXISTS listener (
@@ -13,14 +15,16 @@ CREATE TABLE IF NOT EXISTS listener (
     sequence_id INTEGER,
     lsn         TEXT,
     seen_at_ms  INTEGER NOT NULL,
+    crc         INTEGER,
     PRIMARY KEY (listener_id, feed)
 ) WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS subscriber (
     subject       TEXT NOT NULL,        -- who it is: of its token, or anonymous
     subscriber_id TEXT NOT NULL,        -- what it calls itself, may be empty
-    lsn           TEXT NOT NULL,        -- its place, as text of 39 characters: sorts as LSNs do
+    lsn           TEXT NOT NULL,        -- its place, as text of 38 characters: sorts as LSNs do
     seen_at_ms    INTEGER NOT NULL,
+    crc           INTEGER,
     PRIMARY KEY (subject, subscriber_id)
 ) WITHOUT ROWID;
 
@@ -31,7 +35,8 @@ CREATE TABLE IF NOT EXISTS alarm (
     agent_id      TEXT NOT NULL,
     detail        TEXT NOT NULL,
     raised_at_ms  INTEGER NOT NULL,
-    cleared_at_ms INTEGER               -- NULL while it stands
+    cleared_at_ms INTEGER,              -- NULL while it stands
+    crc           INTEGER
 );
 
 CREATE UNIQUE INDEX IF NOT EXISTS alarm_standing ON alarm (code, feed, agent_id) WHERE cleared_at_ms IS NULL;

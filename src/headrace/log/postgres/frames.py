@@ -21,6 +21,7 @@ _PLACE: Final = "region_id, count, first_sequence_id, position, size"
 _PLACES: Final = f"""
 SELECT {_PLACE} FROM headrace_log.frame
 WHERE count > 0 AND region_id = %(region)s AND first_sequence_id <= %(last)s AND first_sequence_id + count > %(first)s
+    AND position >= %(oldest)s
     AND first_sequence_id >= coalesce((SELECT max(first_sequence_id) FROM headrace_log.frame
         WHERE count > 0 AND region_id = %(region)s AND first_sequence_id <= %(first)s), 0)
 ORDER BY first_sequence_id LIMIT %(frames_max)s"""  # noqa: S608  # constants only
@@ -38,11 +39,12 @@ _CLOCK: Final = """
 SELECT position, last_global_ts FROM headrace_log.frame WHERE position >= %s AND position < %s ORDER BY position LIMIT 1"""
 
 
-def find_places(
-    connection: Connection[TupleRow], region_id: int, first: int, last: int, frames_max: int
+def find_places(  # noqa: PLR0917  # what :meth:`Store.places` is asked for, and the view's beginning
+    connection: Connection[TupleRow], region_id: int, first: int, last: int, frames_max: int, oldest: int
 ) -> list[FramePlace]:
-    """Return the frames of a feed that overlap sequence ids ``first`` … ``last``, oldest first."""
+    """Return the frames of a feed that overlap sequence ids ``first`` … ``last``, oldest first; none below ``oldest``."""
     values = {
+        "oldest": oldest,
         "region": region_id,
         "first": min(first, BIGINT_MAX),
         "last": min(last, BIGINT_MAX),

@@ -192,6 +192,7 @@ class GroupWriter:
                     known.dropped,
                     {**known.tails, **group.tails},
                     known.damaged,
+                    known.missing,
                 )
             )
 
@@ -215,8 +216,7 @@ class GroupWriter:
 
     def _begin_segment(self, connection: Connection[TupleRow], at: _Open) -> None:
         known, begin = self._view(), at.begin
-        if known.damaged:
-            raise JournalCorrupt("; ".join(known.damaged.values()))
+        known.raise_if_damaged()
         state = JournalState(
             global_ts=begin.global_ts,
             next_region_id=begin.next_region_id,
@@ -232,7 +232,7 @@ class GroupWriter:
     def _write(self, connection: Connection[TupleRow], at: _Open, group: Group, size: int) -> None:
         end, segment = at.begin.end, at.segment_position
         # With a feed's state unknown no segment can say what it continues from, so the open one grows until it is mended.
-        if end > segment and end + size > segment + self._segment_bytes and not self._view().damaged:
+        if end > segment and end + size > segment + self._segment_bytes and not self._view().damages:
             segment = end
             self._begin_segment(connection, at)
         with connection.cursor() as cursor, cursor.copy(_COPY) as copy:

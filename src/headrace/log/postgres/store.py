@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar
 
 import psycopg
+from psycopg.rows import TupleRow
 
 from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError
-from headrace.log.contract import Begin, Group, SegmentView
+from headrace.log.contract import Begin, Group, SegmentView, T
 from headrace.log.postgres import frames
 from headrace.log.postgres.connection import Address, connect, refused, unavailable, warn_of_lost_crashes
 from headrace.log.postgres.group import GroupWriter
 from headrace.log.postgres.listening import Listening
 from headrace.log.postgres.pool import Pool, Watch, connect_again
-from headrace.log.postgres.retention import drop_oldest, segment_views
+from headrace.log.postgres.retention import forget_before, remove_dropped, segment_views, share_holding
 from headrace.log.postgres.schema import open_tables
-from headrace.log.postgres.view import View, load_moved, load_view
+from headrace.log.postgres.view import FeedDamage, View, load_moved, load_view
 from headrace.log.tail import FeedTail
 from headrace.runtime.logs import get_logger
 from headrace.wire.frame import Frame
@@ -26,14 +27,11 @@ from headrace.wire.segment import FramePlace
 
 logger = get_logger("log")
 
-DROP_S_MAX: Final = 600.0
-"""How long the deletion of one segment may take."""
-
 
 class PostgresStore:
     """The log's tables in one database: see ``group`` for writing, ``view`` and ``listening`` for what is visible.
 
-    At most :data:`~headrace.log.postgres.pool.CONNECTIONS_MAX` + 2 connections, plus one while a segment is dropped.
+    At most :data:`~headrace.log.postgres.pool.CONNECTIONS_MAX` + 2 connections, plus one while segments are dropped.
     """
 
     several_servers: ClassVar[bool] = True
@@ -46,7 +44,11 @@ class PostgresStore:
         """
         self._address = address
         self._callbacks: list[Callable[[], None]] = []
+        self._tell_damage: Callable[[str, str], None] | None = None
+        self._told: Mapping[str, FeedDamage] = {}
         self._guard = threading.RLock()
+        self._holding = threading.Lock()
+        """Of many that begin to hold at once one takes a connection more."""
         with connect(address) as connection:
             warn_of_lost_crashes(connection)
             open_tables(connection)
@@ -54,8 +56,6 @@ class PostgresStore:
                 self._view = load_view(connection)
             except psycopg.Error as error:
                 raise refused(error) from error
-        for reason in self._view.damaged.values():
-            logger.error("a feed's state is damaged; the feed is stopped", reason=reason)
         self._watch = Watch()
         self.pool = Pool(address, self._watch)
         self._writer = GroupWriter(address, self._watch, segment_bytes, lambda: self._view, self._show)
@@ -79,17 +79,32 @@ class PostgresStore:
             if view.moment <= self._view.moment:
                 return
             moved = view.end > self._view.end
-            damaged = set(view.damaged) - set(self._view.damaged)
             self._view = view
-            for feed in damaged:
-                logger.error("a feed's state is damaged; the feed is stopped", reason=view.damaged[feed])
             for callback in self._callbacks if moved else ():
                 try:
                     callback()
-                except (
-                    Exception
-                ):  # the entries are durable and visible, whatever becomes of who waits for them
+                except Exception:  # the entries are visible, whatever becomes of who waits for them
                     logger.exception("a callback failed")
+        self._tell_of_damage()
+
+    def on_damaged(self, tell: Callable[[str, str], None]) -> None:
+        """Call ``tell(feed, what)`` for each feed whose row is damaged, now and from whichever thread meets one later.
+
+        ``feed`` is empty where nobody can say which one it was.
+        """
+        with self._guard:
+            self._tell_damage, self._told = tell, {}
+        self._tell_of_damage()
+
+    def _tell_of_damage(self) -> None:
+        """Outside of the guard: an alarm is written to the same database."""
+        with self._guard:
+            told, self._told = self._told, self._view.damages
+            new = {feed: damage for feed, damage in self._told.items() if feed not in told}
+        for feed, damage in new.items():
+            logger.error("a feed's state is damaged; the feed is stopped", reason=str(damage))
+            if self._tell_damage is not None:
+                self._tell_damage(feed, str(damage))
 
     def refresh(self) -> None:
         """Ask PostgreSQL where the journal ends now, and show it."""
@@ -152,24 +167,41 @@ class PostgresStore:
         """Seal the open segment if it holds a frame, and begin the next one."""
         self._writer.roll()
 
-    def drop_before(self, position: int) -> int:
-        """Drop whole segments that end at or below ``position``, one transaction each."""
-        self._writer.abandon()  # its lock would be waited for
+    def drop_before(self, position: int, *, look: Callable[[], int] | None = None) -> int:
+        """Drop whole segments that end at or below ``position``; from any thread, because appends go on meanwhile."""
         try:
-            with connect_again(self._address) as connection, self._watch.within(connection, DROP_S_MAX):
-                while drop_oldest(connection, position):
+            with connect_again(self._address) as connection:
+                with self._watch.within(connection):
+                    forget_before(connection, position, look)
                     self._show(load_moved(connection, self._view))
+                removed: int | None = None
+                while True:
+                    with self._watch.within(connection):
+                        removed = remove_dropped(connection, removed)
+                    if removed is None:
+                        break
         except psycopg.Error as error:
             raise unavailable(error) from error
-        self.refresh()
         return self._view.oldest
+
+    def without_drops(self, work: Callable[[], T]) -> T:
+        """Return ``work()``, done while no server of the database can drop anything."""
+
+        def locked(connection: psycopg.Connection[TupleRow]) -> T:
+            with connection.transaction():
+                share_holding(connection)
+                return work()
+
+        with self._holding:
+            return self.pool.run(locked)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def places(self, region_id: int, first: int, last: int, *, frames_max: int) -> Sequence[FramePlace]:
         """Return the frames of a feed that overlap sequence ids ``first`` … ``last``, oldest first."""
+        oldest = self._view.oldest
         found = self.pool.run(
-            lambda connection: frames.find_places(connection, region_id, first, last, frames_max)
+            lambda connection: frames.find_places(connection, region_id, first, last, frames_max, oldest)
         )
         if not found or found[0].first_sequence_id > first:
             self.refresh()  # another server may have dropped them: whoever finds a hole must know

@@ -61,13 +61,18 @@ class ConsumerKind(Enum):
     SUBSCRIBER = "subscriber"
 
 
+ConsumerKey = tuple[ConsumerKind, str, str]
+"""Kind, name and feed of a consumer."""
+
+
 class Consumer(NamedTuple):
     """Someone with a place in the journal.
 
     ``feed`` is empty for a consumer of all feeds. ``place`` is its place in words. ``position`` is that of the first frame
     it still needs, the journal's end if it has everything, None if its place is not known. ``seen_at_ms``: when it was last
     heard of. ``hold_until_ms``: retention waits for it until then; None: it never asked for that. ``lost``: what it needs
-    next was dropped, so it holds nothing any more.
+    next was dropped, so it holds nothing any more. ``rank`` grows as its place moves forward: the LSN as a number, or the
+    sequence id; -1 where it has reported none.
     """
 
     kind: ConsumerKind
@@ -78,6 +83,12 @@ class Consumer(NamedTuple):
     seen_at_ms: int
     hold_until_ms: int | None
     lost: bool
+    rank: int = -1
+
+    @property
+    def key(self) -> ConsumerKey:
+        """What tells it from all others."""
+        return self.kind, self.name, self.feed
 
     def holds(self, now_ms: int) -> bool:
         """Return whether retention waits for it at ``now_ms``."""

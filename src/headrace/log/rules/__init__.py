@@ -7,7 +7,7 @@ expected place. A refusal is an outcome like any other: it is answered only once
 because it may rest on a frame of that very group.
 """
 
-from headrace.log.rules.judging import Terms, Verdict, judge
+from headrace.log.rules.judging import GROUP_BYTES_MAX, Terms, Verdict, judge, not_put
 from headrace.log.rules.places import History, StoredEntry
 
-__all__ = ["History", "StoredEntry", "Terms", "Verdict", "judge"]
+__all__ = ["GROUP_BYTES_MAX", "History", "StoredEntry", "Terms", "Verdict", "judge", "not_put"]

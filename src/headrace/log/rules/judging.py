@@ -6,7 +6,7 @@ import base64
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.entries.feed import key_prefix
 from headrace.entries.hlc import HybridClock
@@ -14,17 +14,15 @@ from headrace.errors import (
     ClockLead,
     DuplicateEntry,
     FeedNotFound,
-    FeedRecreated,
-    Fenced,
     HeadraceError,
-    NotRegistered,
-    Quarantined,
     StreamFailed,
     TooLarge,
+    WriterStopped,
     complete_refusal,
+    refused_with,
 )
 from headrace.log.contract import Begin, Group
-from headrace.log.control import Control
+from headrace.log.control import Control, control_header
 from headrace.log.requests import Append, Appended, Chain, Configure, Outcome, Register, Request, check_append
 from headrace.log.rules import admission
 from headrace.log.rules.places import (
@@ -48,34 +46,43 @@ from headrace.wire.frame import (
     encode_frame,
 )
 
-NO_DIGEST = bytes(16)
+GROUP_BYTES_MAX: Final = 32 << 20
+"""Bytes of frames written together, and one frame more; bounds the size of one write and what a crash can tear."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What judging needs besides the requests: the wall clock now, and the server's settings."""
+    """What judging needs besides the requests: the wall clock now, and the server's settings.
+
+    ``group_bytes_max``: a group is full with as many bytes of frames, so it has at most one frame more.
+    """
 
     wall_ms: int
     region: str = "local"
     clock_lead_ms_max: int = 3_600_000
+    group_bytes_max: int = GROUP_BYTES_MAX
 
 
 @dataclass(slots=True)
 class Verdict:
-    """The group to put, and one outcome for each request, in order: an answer, or the refusal to raise."""
+    """The group to put, and one outcome for each request that it took, in order: an answer, or the refusal to raise."""
 
     group: Group
     outcomes: list[Outcome | HeadraceError] = field(default_factory=list)
 
 
 def judge(requests: Sequence[Request], begin: Begin, terms: Terms, history: History) -> Verdict:
-    """Judge ``requests`` in order, each against what the ones before it will have done.
+    """Judge ``requests`` in order, each against what the ones before it will have done, until the group is full.
+
+    Those behind that have no outcome: they belong to the next group. A group takes at least one request.
 
     An append's refusal always has the members ``retryable``, ``side-effects`` and, if there is such a feed,
     ``actual-next``: see :func:`headrace.errors.refusal_of`.
     """
     court = _Judge(begin, terms, history)
     for request in requests:
+        if court.end - begin.end >= terms.group_bytes_max:
+            break
         try:
             court.verdict.outcomes.append(court.hear(request))
         except HeadraceError as refusal:
@@ -84,6 +91,24 @@ def judge(requests: Sequence[Request], begin: Begin, terms: Terms, history: Hist
     court.verdict.group.global_ts = court.clock.last
     court.verdict.group.next_region_id = court.next_region_id
     return court.verdict
+
+
+def not_put(error: HeadraceError, requests: Sequence[Request], begin: Begin) -> list[HeadraceError]:
+    """Return the refusal of each request of a group that the store did not put.
+
+    The group was certainly not written unless the writer stopped or ``error`` has the member ``side-effects: possible``.
+    Even then an append may be a retry of what was stored before; only one whose place was still empty has left nothing.
+    """
+    unclear = isinstance(error, WriterStopped) or error.members.get("side-effects") == "possible"
+
+    def refusal(request: Request) -> HeadraceError:
+        tail = begin.tails.get(request.feed)
+        if not isinstance(request, Append):
+            return error
+        certain = not unclear and tail is not None and not may_stand(request, tail)
+        return refused_with(error, "none" if certain else "possible")
+
+    return [refusal(request) for request in requests]
 
 
 class _Planned(NamedTuple):
@@ -104,6 +129,8 @@ class _Judge:
         self.end = begin.end
         self.next_region_id = begin.next_region_id
         self.tails = dict(begin.tails)
+        self.own: set[str] = set()
+        """Feeds whose tail is made here and given to nobody: its producers were copied, and are now moved on in place."""
         self.verdict = Verdict(Group())
         self.pending: dict[str, list[_Planned]] = {}
         self.broken: set[Chain] = set()
@@ -132,11 +159,9 @@ class _Judge:
         tail = self.tails.get(request.feed)
         if tail is not None:
             refusal.members.setdefault("actual-next", tail.next_sequence_id)
-            not_let_in = isinstance(
-                refusal, FeedRecreated | NotRegistered | Fenced | Quarantined | StreamFailed
-            )
-            if not_let_in and may_stand(request, tail):
-                refusal.members.setdefault("side-effects", "possible")
+            # Whatever was not compared may be a retry of what stands there, unless its place is still empty.
+            if refusal.side_effects == "possible" and not may_stand(request, tail):
+                refusal.members.setdefault("side-effects", "none")
         complete_refusal(refusal)
 
     # -- changes of a feed's state ------------------------------------------------------------------------------------
@@ -147,8 +172,9 @@ class _Judge:
         if tail is not None:
             return self._control(admission.register(ask, tail)) or tail
         made = admission.make_feed(ask, self.next_region_id)
-        self.next_region_id += 1
         self._control(made)
+        # Last: a number that was not given to a feed would look like one whose row is gone.
+        self.next_region_id += 1
         return made.tail
 
     def _control(self, change: admission.Change | None) -> FeedTail | None:
@@ -156,11 +182,11 @@ class _Judge:
         if change is None:
             return None
         tail = change.tail
-        header = FrameHeader(
-            FrameKind.CONTROL, self.end, tail.next_sequence_id, self.clock.tick(self.terms.wall_ms), tail.epoch,
-            NO_DIGEST, tail.region_id, 0, 0, 0, 0,
-        )  # fmt: skip
-        self._plan(header, b"", Control(change.kind, tail).encode(), b"", tail)
+        body = Control(change.kind, tail).encode()
+        header = control_header(self.end, self.clock.tick(self.terms.wall_ms), tail, len(body))
+        self._plan(header, b"", body, b"")
+        self._move(tail)
+        self.own.discard(tail.name)
         return tail
 
     # -- appends ------------------------------------------------------------------------------------------------------
@@ -216,31 +242,32 @@ class _Judge:
             tenant=tail.tenant,
             key_prefix=key_prefix(self.terms.region, tail.tenant, tail.name),
         )
-        area = {**ask.area, Area.PRODUCER: ask.producer.encode()}
+        values = {**ask.area, Area.PRODUCER: ask.producer.encode()}
         if ask.transaction_ends:
-            area[Area.TRANSACTION_ENDS] = struct.pack(f"<{len(ask.transaction_ends)}I", *ask.transaction_ends)
+            values[Area.TRANSACTION_ENDS] = struct.pack(
+                f"<{len(ask.transaction_ends)}I", *ask.transaction_ends
+            )
+        area = encode_area(values)
         header = FrameHeader(
-            FrameKind.ENTRIES, self.end, first, global_ts, epoch, ask.digest, tail.region_id, count, 0, 0, 0,
+            FrameKind.ENTRIES, self.end, first, global_ts, epoch, ask.digest, tail.region_id, count, len(area),
+            len(body), 0,
         )  # fmt: skip
         source = base64.b64encode(ask.area.get(Area.SOURCE_POSITION, b"")).decode()
-        frame = self._plan(header, encode_area(area), body, lengths, tail.after(header, ask.producer, source))
-        self.pending.setdefault(tail.name, []).append(_Planned(ask.producer, ask.halves, frame))
-        return Appended(
-            incarnation=tail.incarnation,
-            first_sequence_id=first,
-            last_sequence_id=first + count - 1,
-            first_lsn=header.lsn(0),
-            last_lsn=header.lsn(count - 1),
-        )
+        self._plan(header, area, body, lengths)
+        # Once it is planned: nothing may be moved on in place for an append that is refused after all.
+        self._move(tail.after(header, ask.producer, source, in_place=tail.name in self.own))
+        self.own.add(tail.name)
+        self.pending.setdefault(tail.name, []).append(_Planned(ask.producer, ask.halves, header))
+        first_lsn = header.lsn(0)
+        last_lsn = first_lsn if count == 1 else header.lsn(count - 1)
+        return Appended(tail.incarnation, first, first + count - 1, first_lsn, last_lsn)
 
-    def _plan(
-        self, header: FrameHeader, area: bytes, body: bytes, lengths: bytes, tail: FeedTail
-    ) -> FrameHeader:
+    def _move(self, tail: FeedTail) -> None:
+        self.verdict.group.tails[tail.name] = self.tails[tail.name] = tail
+
+    def _plan(self, header: FrameHeader, area: bytes, body: bytes, lengths: bytes) -> None:
         size = 2 * HEADER_SIZE + len(area) + len(body) + len(lengths)
         if size > FRAME_BYTES_MAX:
             raise TooLarge(f"this append makes a frame of {size} bytes; the most is {FRAME_BYTES_MAX}")
-        header = header._replace(area_size=len(area), body_size=len(body))
         self.verdict.group.frames.append((header, encode_frame(header, area, body, lengths)))
-        self.verdict.group.tails[tail.name] = self.tails[tail.name] = tail
         self.end += size
-        return header

@@ -15,10 +15,12 @@ from headrace.errors import (
     DuplicateEntry,
     ExpectedOffsetRequired,
     InvalidRequest,
+    JournalCorrupt,
     OffsetMismatch,
     SequenceGap,
     SequenceLost,
     SequenceNotAvailable,
+    SideEffects,
 )
 from headrace.log.requests import NEXT, Append, Appended
 from headrace.log.tail import FeedTail, ProducerPlace
@@ -99,6 +101,7 @@ def check_offsets(ask: Append, tail: FeedTail, history: History) -> Appended | N
 
     A repeat is an append whose named range is stored, by this producer, equal entry by entry, whatever the frame
     boundaries. Where retention took the range away, the kept digest of the producer's last frame still answers for that.
+    The refusal says ``side-effects: none`` only where not one entry of the append stands at its place.
     """
     offsets = ask.expected_offsets
     if not offsets or offsets == range(tail.next_sequence_id, tail.next_sequence_id + len(offsets)):
@@ -111,30 +114,25 @@ def check_offsets(ask: Append, tail: FeedTail, history: History) -> Appended | N
         return None
     starts = _starts(offsets)
     start, agree = min(starts), len(starts) == 1
-    dropped = agree and 0 < tail.first_sequence_id <= start <= tail.dropped_sequence_id
+    found: Appended | SideEffects = "none"
     if agree and start < tail.next_sequence_id:
-        place = tail.producers.get(ask.producer)
-        if place is not None and _same_frame(place, start, ask) and not _is_hurt(tail, place):
-            return _original(tail, place)
-        if start >= tail.oldest and start + len(ask.halves) <= tail.next_sequence_id:
-            try:
-                repeated = _repeated(ask, tail, history(tail, start, start + len(ask.halves) - 1), start)
-            except (SequenceNotAvailable, SequenceLost):  # another server dropped it, or a repair skipped it
-                repeated, dropped = None, True
-            if repeated is not None:
-                return repeated
+        found = _compared(ask, tail, history, start)
+    elif not agree and min(place for place in offsets if place != NEXT) < tail.next_sequence_id:
+        found = "possible"  # nobody can have taken it as it is, but perhaps a part of it by itself
+    if isinstance(found, Appended):
+        return found
     raise OffsetMismatch(
         f"the feed {tail.name} is at {tail.next_sequence_id}; entry {wrong} of this append expects {offsets[wrong]}",
         index=wrong,
         expected=offsets[wrong],
         # Entries before it may still come (a pipeline whose first append failed); what stands there never changes.
         retryable=agree and start > tail.next_sequence_id,
-        side_effects="possible" if dropped else "none",
+        side_effects=found,
     )
 
 
 def may_stand(ask: Append, tail: FeedTail) -> bool:
-    """Tell whether an earlier try of an append that is not let in may stand in the feed: only a place beyond says no."""
+    """Tell whether an earlier try of an append that was compared with nothing may stand in the feed: not beyond its end."""
     starts = _starts(ask.expected_offsets) | _starts(ask.sequence_ids)
     compared = tail.settings.expected_offset != "ignored"
     return not (compared and starts and min(starts) >= tail.next_sequence_id)
@@ -147,13 +145,42 @@ def _starts(places: Sequence[int]) -> set[int]:
     return {place - index for index, place in enumerate(places) if place != NEXT}
 
 
-def _repeated(ask: Append, tail: FeedTail, stored: Sequence[StoredEntry], start: int) -> Appended | None:
-    equal = len(stored) == len(ask.halves) and all(
-        entry.producer == ask.producer and entry.half == half
-        for entry, half in zip(stored, ask.halves, strict=True)
-    )
-    if not equal:
-        return None
+def _compared(ask: Append, tail: FeedTail, history: History, start: int) -> Appended | SideEffects:
+    """Compare an append that names places from ``start`` on, below next, with what stands there.
+
+    Returns the original places if all of it does, else whether any entry of it does, or may.
+    """
+    place = tail.producers.get(ask.producer)
+    if place is not None and _same_frame(place, start, ask) and not _is_hurt(tail, place):
+        return _original(tail, place)
+    last = start + len(ask.halves) - 1
+    gone: SideEffects = "none"
+    if max(start, tail.first_sequence_id, 1) <= min(last, tail.dropped_sequence_id):
+        gone = "possible"
+    readable, end = max(start, tail.oldest), min(last, tail.head)
+    if readable > end:
+        return gone
+    try:
+        stored = history(tail, readable, end)
+    except (SequenceNotAvailable, SequenceLost):  # another server dropped it, or a repair skipped it
+        return "possible"
+    except JournalCorrupt:
+        if (readable, end) == (start, last):  # it may well be a repeat, so that nothing can be said
+            raise
+        return "possible"
+    halves = ask.halves[readable - start : end - start + 1]
+    if len(stored) != len(halves):
+        return "possible"
+    equal = [
+        entry.half == half and entry.producer == ask.producer
+        for entry, half in zip(stored, halves, strict=True)
+    ]
+    if len(equal) == len(ask.halves) and all(equal):
+        return _repeated(tail, stored, start)
+    return "possible" if any(equal) else gone
+
+
+def _repeated(tail: FeedTail, stored: Sequence[StoredEntry], start: int) -> Appended:
     last = start + len(stored) - 1
     first_frame, last_frame = stored[0].frame, stored[-1].frame
     return Appended(

@@ -14,6 +14,7 @@ from headrace.errors import (
     HeadraceError,
     InvalidRequest,
     JournalCorrupt,
+    MetadataCorrupt,
     Refused,
     SequenceLost,
     Unavailable,
@@ -96,7 +97,7 @@ def status_of(error: HeadraceError) -> grpc.StatusCode:
     """Return the status that an error is answered with where the answer itself can't say it."""
     if isinstance(error, Unavailable):
         return grpc.StatusCode.UNAVAILABLE
-    if isinstance(error, (JournalCorrupt, SequenceLost)):
+    if isinstance(error, (JournalCorrupt, MetadataCorrupt, SequenceLost)):
         return grpc.StatusCode.DATA_LOSS
     if isinstance(error, Refused):
         return grpc.StatusCode.INVALID_ARGUMENT

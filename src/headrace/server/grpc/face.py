@@ -6,13 +6,14 @@ import asyncio
 from typing import Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from headrace.errors import PortInUse
 from headrace.log.log import Log
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.server.grpc import log_append, wal_stream
+from headrace.server.grpc.health import Health
 from headrace.server.grpc.log_append import LogAppend
 from headrace.server.grpc.wal_stream import WalStream
 from headrace.server.http.bodies import BODY_BYTES_MAX
@@ -40,7 +41,7 @@ class GrpcFace:
         self.host = host
         self.port = port
         self._server = server
-        self._health = health.aio.HealthServicer()
+        self._health = Health()
         self._subscriptions: Subscriptions | None = None
         self._wal_stream: WalStream | None = None
         self._log_append: LogAppend | None = None
@@ -75,10 +76,9 @@ class GrpcFace:
         self._log_append = LogAppend(service, clock)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._server.add_generic_rpc_handlers((self._wal_stream.handler(), self._log_append.handler()))
-        names = (wal_stream.SERVICE, log_append.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
-        for name in names:
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        reading = (wal_stream.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection((log_append.SERVICE, *reading), self._server)
+        await self._health.start(service, appending=(log_append.SERVICE,), reading=reading)
         await self._server.start()
 
     def begin_stop(self) -> None:
@@ -95,7 +95,7 @@ class GrpcFace:
         """
         self.begin_stop()
         if self._wal_stream is not None and self._log_append is not None:
-            await self._health.enter_graceful_shutdown()
+            await self._health.stop()
             await asyncio.gather(
                 self._wal_stream.calls.wait_ended(STREAMS_END_S_MAX),
                 self._log_append.calls.wait_ended(APPENDS_END_S_MAX),

@@ -98,7 +98,7 @@ class LogAppend:
 
     def append_soon(self, append: Append) -> asyncio.Future[Appended]:
         """Queue an append; the future gets its places or its refusal."""
-        return self._service.log.append_soon(append)
+        return self._service.append_soon(append)
 
 
 class _Stream:
@@ -111,9 +111,11 @@ class _Stream:
         self._broken = False
         self._answers: deque[tuple[asyncio.Future[Appended], int, int]] = deque()
         self._waiting_bytes = 0
+        self._is_full = False
         self._moved = asyncio.Event()
+        self._settled = asyncio.Event()
         self._reader = asyncio.create_task(self._read())
-        self._reader.add_done_callback(lambda _: self._moved.set())
+        self._reader.add_done_callback(lambda _: self._settled.set())
 
     def stop(self) -> None:
         """Read no further."""
@@ -122,15 +124,15 @@ class _Stream:
     async def run(self) -> None:
         """Answer until the client has ended its side and everything is answered."""
         try:
-            while await self._has_next():
-                future, request, size = self._answers[0]
+            while await self._has_answer():
+                future, request, size = self._answers.popleft()
                 try:
-                    answer = appended_response(request, await future)
+                    answer = appended_response(request, future.result())
                 except Refused as refusal:
                     answer = refused_response(request, refusal)
-                self._answers.popleft()
                 self._waiting_bytes -= size
-                self._moved.set()
+                if self._is_full:
+                    self._moved.set()
                 await write(self._context, answer)
             if self._reader.cancelled():
                 raise Unavailable("the server is stopping", hint="Ask for the tail, then open a new stream.")
@@ -142,26 +144,32 @@ class _Stream:
                 future.cancel()
             await asyncio.gather(self._reader, *left, return_exceptions=True)
 
-    async def _has_next(self) -> bool:
-        while not self._answers:
-            if self._reader.done():
+    async def _has_answer(self) -> bool:
+        """Wait for the outcome of the first append that waits; False once there is none and none can follow."""
+        while not (self._answers and self._answers[0][0].done()):
+            if not self._answers and self._reader.done():
                 return False
-            await self._wait_moved()
+            self._settled.clear()
+            await self._settled.wait()
         return True
 
-    async def _wait_moved(self) -> None:
-        self._moved.clear()
-        await self._moved.wait()
+    def _note_settled(self, future: asyncio.Future[Appended]) -> None:
+        """Wake who answers, if it is the first that waits; the later ones are answered when their turn comes."""
+        if self._answers and self._answers[0][0] is future:
+            self._settled.set()
 
     async def _read(self) -> None:
         while (data := await self._context.read()) is not grpc.aio.EOF:
             while self._answers and not self._has_room(len(data)):
-                await self._wait_moved()
+                self._is_full = True
+                self._moved.clear()
+                await self._moved.wait()
+            self._is_full = False
             request = parse(log_pb2.AppendRequest, data)
             future = await self._begin(request, len(data))
             self._answers.append((future, request.request, len(data)))
             self._waiting_bytes += len(data)
-            self._moved.set()
+            future.add_done_callback(self._note_settled)
 
     def _has_room(self, size: int) -> bool:
         return len(self._answers) < WAITING_MAX and self._waiting_bytes + size <= WAITING_BYTES_MAX

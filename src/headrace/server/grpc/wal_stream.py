@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -9,7 +10,14 @@ import grpc
 
 from headrace.entries.feed import check_agent_id
 from headrace.entries.lsn import Lsn
-from headrace.errors import BeyondHead, InvalidRequest, JournalCorrupt, LsnNotAvailable, SequenceLost
+from headrace.errors import (
+    BeyondHead,
+    InvalidRequest,
+    JournalCorrupt,
+    LsnNotAvailable,
+    MetadataCorrupt,
+    SequenceLost,
+)
 from headrace.log.log import Log
 from headrace.server.grpc.calls import Calls, parse, write
 from headrace.server.subscriptions import Subscriber, Subscriptions
@@ -72,7 +80,9 @@ class WalStream:
                         )
         except LsnNotAvailable as error:
             await write(context, encode_error(error.detail))
-        except (BeyondHead, JournalCorrupt, SequenceLost) as error:
+        except (BeyondHead, JournalCorrupt, MetadataCorrupt, SequenceLost) as error:
+            if isinstance(error, JournalCorrupt):
+                await asyncio.to_thread(self._log.troubles.tell, JournalCorrupt, error.detail)
             await write(context, encode_error(error.detail))
             raise
 

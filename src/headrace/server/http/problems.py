@@ -1,47 +1,18 @@
-"""Refusals and failures as problem documents (RFC 9457) with a stable ``code``.
-
-``type`` is ``urn:headrace:problem:{code}``: a name, not an address, so that it says the same on every server.
-"""
+"""Refusals and failures as HTTP answers: problem documents (RFC 9457) with a stable ``code``."""
 
 from __future__ import annotations
-
-from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
-from headrace.errors import HeadraceError, Unavailable
+from headrace.errors import HeadraceError
+from headrace.errors.problem import PROBLEM_TYPE, problem_document, problem_headers, title_of
 
-PROBLEM_TYPE: Final = "application/problem+json"
-RETRY_AFTER_S: Final = 1
-"""What a 503 tells the client to wait at least; agents back off further by themselves (RFD 5, failure scenarios)."""
-
-
-def problem_document(error: HeadraceError) -> dict[str, Any]:
-    """Return the members of the problem document that ``error`` becomes; its own members stand beside the fixed ones."""
-    kind = type(error)
-    fixed = {
-        "type": f"urn:headrace:problem:{kind.code}",
-        "title": title_of(kind),
-        "status": kind.http_status,
-        "detail": error.detail,
-        "code": kind.code,
-        "hint": error.advice,
-    }
-    return {**fixed, "retryable": kind.retryable, **error.members, **fixed}
+__all__ = ["PROBLEM_TYPE", "problem_document", "problem_response", "title_of"]
 
 
 def problem_response(error: HeadraceError, headers: dict[str, str] | None = None) -> Response:
     """Return ``error`` as an HTTP answer; ``Retry-After`` in seconds where trying again can help."""
-    given = dict(headers or {})
-    if isinstance(error, Unavailable):
-        given["Retry-After"] = str(RETRY_AFTER_S)
+    given = {**(headers or {}), **problem_headers(error)}
     content = msgspec.json.encode(problem_document(error), enc_hook=str)
     return Response(content, error.http_status, given, PROBLEM_TYPE)
-
-
-def title_of(kind: type[HeadraceError]) -> str:
-    """Return the short summary of a kind of problem: the first line of its docstring."""
-    if kind is HeadraceError:
-        return "The server failed on this request"
-    return (kind.__doc__ or kind.code).strip().splitlines()[0].removesuffix(".")

@@ -32,13 +32,16 @@ async def _register_publisher(service: Service, call: Call) -> Response:
 
 
 async def _append(service: Service, call: Call) -> Response:
-    terms = call.headers(parameters.PostHeaders).terms()
-    media_type = content_type(call.request, JSON_TYPE, NDJSON_TYPE)
-    body = await read_body(call.request)
-    entries = await run_sized(
-        len(body) // _ENTRY_BYTES, decode_entries, body, ndjson=media_type == NDJSON_TYPE
-    )
-    return _document(await service.append(call.path[_FEED], entries, terms))
+    try:
+        terms = call.headers(parameters.PostHeaders).terms()
+        media_type = content_type(call.request, JSON_TYPE, NDJSON_TYPE)
+        body = await read_body(call.request)
+        entries = await run_sized(
+            len(body) // _ENTRY_BYTES, decode_entries, body, ndjson=media_type == NDJSON_TYPE
+        )
+        return _document(await service.append(call.path[_FEED], entries, terms))
+    except errors.HeadraceError as refusal:  # what is no append, too, says what may be thought of it
+        raise errors.complete_refusal(refusal) from None
 
 
 async def _read(service: Service, call: Call) -> Response:
@@ -199,7 +202,7 @@ ROUTES: Final = (
         method="GET", path="/feeds/{change-feed-id}/poll", handler=_poll,
         summary="Long poll: the entries after a sequence id, as soon as there are any",
         query=parameters.PollQuery, headers=parameters.PlaceHeaders, answer=doc.ChangesList,
-        refusals=(*_READ, errors.NotRegistered),
+        refusals=(*_READ, errors.NotRegistered, errors.MetadataCorrupt),
     ),
     Route(
         method="POST", path="/listeners/register", handler=_register_listener,
@@ -213,7 +216,7 @@ ROUTES: Final = (
         bodies=(doc.PositionIn,), answer=doc.Position,
         refusals=(
             errors.FeedNotFound, errors.NotRegistered, errors.FeedRecreated, errors.BeyondHead, errors.TooLarge,
-            errors.JournalCorrupt,
+            errors.JournalCorrupt, errors.MetadataCorrupt,
         ),
     ),
     Route(

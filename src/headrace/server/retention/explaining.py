@@ -6,8 +6,8 @@ import asyncio
 
 from headrace.entries.hlc import to_ms
 from headrace.log.contract import Store
+from headrace.log.history import first_sequence_at
 from headrace.log.log import Log
-from headrace.log.retention.consumers import first_sequence_at
 from headrace.log.retention.plan import Consumer, RetentionSettings, SegmentFate
 from headrace.server.retention.loop import Retention
 from headrace.server.retention.rates import RateWindow

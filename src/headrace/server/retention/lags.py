@@ -7,15 +7,9 @@ from typing import NamedTuple
 
 from headrace.entries.lsn import Lsn
 from headrace.log.contract import Store
-from headrace.log.history import lsn_at
+from headrace.log.history import bytes_behind, first_sequence_at, lsn_at
 from headrace.log.metadata.contract import ListenerRow, Metadata, SubscriberRow
-from headrace.log.retention.consumers import (
-    bytes_behind,
-    first_sequence_at,
-    listener_consumer,
-    reported_place,
-    subscriber_consumer,
-)
+from headrace.log.retention.consumers import listener_consumer, reported_place, subscriber_consumer
 from headrace.log.retention.loss import Loss
 from headrace.log.retention.plan import Consumer
 from headrace.log.tail import FeedTail

@@ -10,20 +10,21 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headrace.entries.hlc import to_ms
 from headrace.errors import HeadraceError, StoreUnavailable
+from headrace.log.history import written_at_ms
 from headrace.log.log import Log
-from headrace.log.retention.consumers import written_at_ms
-from headrace.log.retention.plan import RETENTION_S_FLOOR, Fate, Losing, Terms, should_roll
+from headrace.log.retention.plan import RETENTION_S_FLOOR, Fate, Losing, Plan, Terms, should_roll
 from headrace.log.tail import FeedTail
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
 from headrace.server.retention.lags import FeedLags, find_lags
-from headrace.server.retention.rates import RateWindow, key_of
+from headrace.server.retention.rates import RateWindow
 from headrace.server.retention.steady import SteadyTime
-from headrace.server.retention.survey import Moment, Survey, take_survey
+from headrace.server.retention.survey import Moment, Survey, look_again, take_survey
 
 logger = get_logger("server.retention")
 
@@ -39,13 +40,12 @@ GROWTH_PARTS: Final = 16
 
 
 class Retention:
-    """The retention of one log. ``holding`` is taken by a pass from its first look to its drop, and by who begins to hold:
-    what was answered to them stays true.
+    """The retention of one log. A pass makes its plan without keeping anybody waiting. Then it looks once more at who holds,
+    while nobody can begin to (:meth:`~headrace.log.contract.Store.without_drops`), and drops what still may go.
     """
 
     def __init__(self, log: Log, clock: Clock, note_seen: Callable[[], Awaitable[None]]) -> None:
         """``note_seen`` writes down who has been heard of since; nothing runs before :meth:`start`."""
-        self.holding = asyncio.Lock()
         self.window = RateWindow()
         self.dropped: Counter[Fate] = Counter()
         """Bytes dropped since the start, by the reason."""
@@ -57,8 +57,8 @@ class Retention:
         self._started_ms = self._time.now_ms()
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
-        self._unfinished = False
-        """A drop failed half way: what is not served any more may still take space."""
+        self._unfinished = True
+        """A drop may have ended half way, here or in an earlier process: what is not served may still take space."""
 
     async def start(self) -> None:
         """Begin with the passes; the first one runs at once."""
@@ -97,14 +97,18 @@ class Retention:
         return await asyncio.to_thread(look)
 
     async def run_pass(self) -> Survey:
-        """Carry out the plan once; returns the survey that it was made from."""
+        """Carry out the plan once; returns the survey that was gone by. Raises StoreUnavailable, JournalCorrupt."""
         await self._roll_if_due()
-        async with self.holding:
-            survey = await self.survey()
-            positions = {key_of(one): one.position for one in survey.consumers if one.position is not None}
-            self.window.add(survey.at_s, survey.end, positions)
-            if survey.plan.position > survey.segments[0].first_position or self._unfinished:
-                await self._drop(survey)
+        survey = await self.survey()
+        positions = {one.key: one.position for one in survey.consumers if one.position is not None}
+        self.window.add(survey.at_s, survey.end, positions)
+        if survey.plan.position > survey.segments[0].first_position or self._unfinished:
+            try:
+                survey = await self._drop(survey)
+            except HeadraceError:  # what was to go still takes its space
+                plan = survey.plan._replace(bytes_after=survey.plan.bytes_before)
+                await self._settle_alarms(replace(survey, plan=plan))
+                raise
         await self._settle_alarms(survey)
         return survey
 
@@ -145,26 +149,46 @@ class Retention:
                 return
             logger.info("segment sealed, so that it can age", position=f"{open_segment.first_position:#x}")
 
-    async def _drop(self, survey: Survey) -> None:
-        for losing in survey.plan.losing:
-            await self._say_lost(losing, survey.terms)
-        going = [one for one in survey.plan.fates if one.fate.goes]
-        for one in going:
+    async def _drop(self, survey: Survey) -> Survey:
+        """Drop what still may go; returns the survey that was gone by."""
+        log, before = self._log, survey.segments[0].first_position
+
+        def look() -> int:
+            nonlocal survey, before
+            survey = look_again(survey, log.store, log.metadata)
+            before = log.store.oldest_position()  # another server may have been faster
+            for losing in survey.plan.losing:
+                self._say_lost(losing, survey.terms)
+            return survey.plan.position
+
+        self._unfinished = True
+        try:
+            await log.drop_before(survey.plan.position, look=look)
+            self._unfinished = False
+        finally:
+            self._note_dropped(survey.plan, before, log.store.oldest_position())
+        return survey
+
+    def _note_dropped(self, plan: Plan, before: int, oldest: int) -> None:
+        gone = [
+            one
+            for one in plan.fates
+            if not one.segment.is_open and before <= one.segment.first_position and one.segment.end <= oldest
+        ]
+        for one in gone:
             self.dropped[one.fate] += one.segment.size
             self.segments_dropped[one.fate] += 1
-        self._unfinished = True
-        oldest = await self._log.drop_before(survey.plan.position)
-        self._unfinished = False
-        logger.info(
-            "segments dropped",
-            segments=len(going),
-            bytes=survey.plan.bytes_before - survey.plan.bytes_after,
-            reasons=sorted({one.fate.value for one in going}),
-            oldest_position=f"{oldest:#x}",
-            newest_dropped_lsn=str(self._log.store.dropped_lsn()),
-        )
+        if gone:
+            logger.info(
+                "segments dropped",
+                segments=len(gone),
+                bytes=sum(one.segment.size for one in gone),
+                reasons=sorted({one.fate.value for one in gone}),
+                oldest_position=f"{oldest:#x}",
+                newest_dropped_lsn=str(self._log.store.dropped_lsn()),
+            )
 
-    async def _say_lost(self, losing: Losing, terms: Terms) -> None:
+    def _say_lost(self, losing: Losing, terms: Terms) -> None:
         consumer = losing.consumer
         if not consumer.holds(terms.now_ms):
             logger.warning(
@@ -178,7 +202,7 @@ class Retention:
         logger.error(
             "a consumer that holds loses its place", who=consumer.describe(), bytes_max=terms.bytes_max
         )
-        await self._try_alarm(PLACE_LOST, detail, terms.now_ms, feed=consumer.feed, agent_id=consumer.name)
+        self._try_alarm(PLACE_LOST, detail, terms.now_ms, feed=consumer.feed, agent_id=consumer.name)
 
     async def _settle_alarms(self, survey: Survey) -> None:
         """Raise or clear the alarm of a crowded journal, and clear those of consumers that are in range again."""
@@ -191,7 +215,7 @@ class Retention:
         if plan.crowded(terms):
             share = 100 * plan.bytes_after // terms.bytes_max if terms.bytes_max else 100
             detail = f"the journal takes {plan.bytes_after} bytes, {share} % of retention-bytes-max ({terms.bytes_max})"
-            await self._try_alarm(BYTES_HIGH, detail, terms.now_ms)
+            await asyncio.to_thread(self._try_alarm, BYTES_HIGH, detail, terms.now_ms)
         elif (BYTES_HIGH, "") in standing:
             await asyncio.to_thread(metadata.clear_alarms, BYTES_HIGH, agent_id="", now_ms=terms.now_ms)
         losing = {one.consumer.name for one in plan.losing}
@@ -201,12 +225,9 @@ class Retention:
             if code == PLACE_LOST and not out:
                 await asyncio.to_thread(metadata.clear_alarms, code, agent_id=name, now_ms=terms.now_ms)
 
-    async def _try_alarm(
-        self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = ""
-    ) -> None:
+    def _try_alarm(self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = "") -> None:
         """A full disk is the very moment at which dropping matters, so it does not wait for an alarm to be written."""
-        raise_alarm = self._log.metadata.raise_alarm
         try:
-            await asyncio.to_thread(raise_alarm, code, detail, now_ms, feed=feed, agent_id=agent_id)
+            self._log.metadata.raise_alarm(code, detail, now_ms, feed=feed, agent_id=agent_id)
         except StoreUnavailable as error:
             logger.error("an alarm can't be written", alarm=code, detail=error.detail)

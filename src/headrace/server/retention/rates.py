@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from headrace.log.retention.loss import Rates
-from headrace.log.retention.plan import Consumer, ConsumerKind
+from headrace.log.retention.plan import ConsumerKey
 
 WINDOW_S: Final = 600.0
 """Rates are those of the last ten minutes: long enough for consumers that work in batches."""
@@ -15,13 +15,11 @@ SAMPLES_MAX: Final = 64
 SPAN_S_MIN: Final = 1.0
 """Nothing is said of a rate before it was watched for this long."""
 
-Key = tuple[ConsumerKind, str, str]
-
 
 class _Sample(NamedTuple):
     at_s: float
     end: int
-    positions: Mapping[Key, int]
+    positions: Mapping[ConsumerKey, int]
 
 
 class RateWindow:
@@ -30,7 +28,7 @@ class RateWindow:
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
 
-    def add(self, at_s: float, end: int, positions: Mapping[Key, int]) -> None:
+    def add(self, at_s: float, end: int, positions: Mapping[ConsumerKey, int]) -> None:
         """Note where everyone is at ``at_s`` (monotonic seconds), unless the newest sample is only seconds old."""
         if self._samples and at_s - self._samples[-1].at_s < WINDOW_S / SAMPLES_MAX:
             return
@@ -40,17 +38,12 @@ class RateWindow:
         ):
             self._samples.popleft()
 
-    def rates(self, key: Key, position: int, at_s: float, end: int) -> Rates:
+    def rates(self, key: ConsumerKey, position: int, at_s: float, end: int) -> Rates:
         """Return how fast ``key``, now at ``position``, and the journal, now at ``end``, moved; zero where not known."""
         written = next((_rate(one.end, end, at_s - one.at_s) for one in self._samples), 0.0)
         known = ((one.at_s, one.positions[key]) for one in self._samples if key in one.positions)
         then_s, then = next(known, (at_s, position))
         return Rates(_rate(then, position, at_s - then_s), written)
-
-
-def key_of(consumer: Consumer) -> Key:
-    """Return what tells a consumer from all others."""
-    return (consumer.kind, consumer.name, consumer.feed)
 
 
 def _rate(before: int, now: int, span_s: float) -> float:

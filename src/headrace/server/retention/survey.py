@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.log.contract import SegmentView, Store
+from headrace.log.history import written_at_ms
 from headrace.log.metadata.contract import Metadata
-from headrace.log.retention.consumers import find_consumers, written_at_ms
+from headrace.log.retention.consumers import find_consumers
 from headrace.log.retention.loss import Loss, time_to_loss
 from headrace.log.retention.plan import Consumer, Plan, Terms, plan_retention
-from headrace.server.retention.rates import RateWindow, key_of
+from headrace.server.retention.rates import RateWindow
 from headrace.wire.documents import TimeToLoss
 
 
@@ -31,7 +32,7 @@ class Moment:
     def loss_of(self, consumer: Consumer, store: Store, window: RateWindow) -> Loss:
         """Return when ``consumer`` loses its place at the rates of ``window``."""
         needed_ms: int | None = None
-        rates = window.rates(key_of(consumer), consumer.position or 0, self.at_s, self.end)
+        rates = window.rates(consumer.key, consumer.position or 0, self.at_s, self.end)
         if consumer.position is not None and not consumer.lost and consumer.position < self.end:
             needed_ms = written_at_ms(store, consumer.position)
         return time_to_loss(consumer, needed_ms, self.segments, rates, self.terms)
@@ -50,6 +51,19 @@ def take_survey(store: Store, metadata: Metadata, terms: Terms, at_s: float) -> 
     consumers = find_consumers(store, metadata, terms)
     segments = store.segments()
     return Survey(terms, at_s, segments, consumers, plan_retention(segments, consumers, terms))
+
+
+def look_again(survey: Survey, store: Store, metadata: Metadata) -> Survey:
+    """Return ``survey`` with who has begun to hold since, and the plan that follows: it drops as much, or less.
+
+    Raises StoreUnavailable, JournalCorrupt.
+    """
+    store.refresh()
+    consumers = find_consumers(store, metadata, survey.terms, known=survey.consumers)
+    plan = plan_retention(survey.segments, consumers, survey.terms)
+    if plan.position > survey.plan.position:  # somebody has let go: the next pass sees to it
+        return survey
+    return replace(survey, consumers=consumers, plan=plan)
 
 
 def loss_document(loss: Loss) -> TimeToLoss:

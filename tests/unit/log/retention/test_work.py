@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import StoreUnavailable, WriterStopped
+from headrace.log.history import SIZED_FRAMES_MAX, bytes_behind
 from headrace.log.log import Log
 from headrace.log.requests import Appended
-from headrace.log.retention.consumers import SIZED_FRAMES_MAX, bytes_behind
 from headrace.testing.disk import Fault, FaultyDisk, Step
 from tests.bench import append, expecting, register
 

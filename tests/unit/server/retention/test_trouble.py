@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,56 @@ from tests.waiting import async_wait_until
 
 
 async def test_who_begins_to_hold_while_a_pass_runs_is_answered_what_is_left(tmp_path: Path) -> None:
-    """The pass has made its plan without the newcomer: the answer must wait for what it drops."""
+    """The pass has looked for the last time without the newcomer: the answer must wait for what it drops."""
     async with opened(tmp_path) as bench:
         await bench.write("a", 30)
         await bench.log.roll()
         ask = doc.RegisterListener(listener_id="new", change_feed_id="a", hold=True)
-        async with bench.service.retention.holding:
-            answer = asyncio.create_task(bench.service.register_listener(ask))
-            with pytest.raises(AssertionError, match="in vain"):
-                await async_wait_until(answer.done, 0.2)
-            await bench.log.drop_before(bench.log.store.end())
+        looking, go_on = threading.Event(), threading.Event()
+
+        def look() -> int:
+            looking.set()
+            assert go_on.wait(30)
+            return bench.log.store.end()
+
+        dropping = asyncio.create_task(bench.log.drop_before(bench.log.store.end(), look=look))
+        assert await asyncio.to_thread(looking.wait, 30)
+        answer = asyncio.create_task(bench.service.register_listener(ask))
+        with pytest.raises(AssertionError, match="in vain"):
+            await async_wait_until(answer.done, 0.2)
+        go_on.set()
+        await dropping
         assert (await answer).oldest_sequence_id == bench.oldest() == 31
+
+
+async def test_who_begins_to_hold_while_a_pass_makes_its_plan_keeps_what_it_was_answered(
+    tmp_path: Path,
+) -> None:
+    """The plan would drop everything; the last look finds the newcomer."""
+    async with opened(tmp_path) as bench:
+        await bench.write("a", 30)
+        await bench.later(10)
+        bench.wait(48)
+        retention, survey = bench.service.retention, await bench.service.retention.survey()
+        assert survey.plan.position > survey.segments[0].first_position
+        ask = doc.RegisterListener(listener_id="new", change_feed_id="a", hold=True)
+        assert (await bench.service.register_listener(ask)).oldest_sequence_id == 1
+        gone_by = await retention._drop(survey)
+        assert bench.oldest() == 1
+        assert [one.name for one in gone_by.consumers] == ["new"]
+        assert retention.segments_dropped.total() == 0
+        await bench.report("new", 12)
+        await bench.later(0)
+        assert 1 < bench.oldest() <= 13
+        survey = await retention.survey()
+        await bench.report("new", 30)
+        await retention._drop(survey)
+        assert bench.oldest() <= 13, "who has moved forward lets go at the next pass"
+        await bench.report("new", 14)
+        survey = await retention.survey()
+        await bench.report("new", 13)
+        await retention._drop(survey)
+        assert bench.oldest() <= 14, "who has moved back is looked up"
 
 
 async def test_nobody_expires_while_the_server_was_down(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""An error as a problem document (RFC 9457) with a stable ``code``: what every HTTP face of Headrace answers. Pure.
+
+``type`` is ``urn:headrace:problem:{code}``: a name, not an address, so that it says the same on every server.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from headrace.errors.answers import Unavailable
+from headrace.errors.root import HeadraceError
+
+PROBLEM_TYPE: Final = "application/problem+json"
+RETRY_AFTER_S: Final = 1
+"""What a 503 tells the client to wait at least; agents back off further by themselves (RFD 5, failure scenarios)."""
+
+
+def problem_document(error: HeadraceError) -> dict[str, Any]:
+    """Return the members of the problem document that ``error`` becomes; its own members stand beside the fixed ones."""
+    kind = type(error)
+    fixed = {
+        "type": f"urn:headrace:problem:{kind.code}",
+        "title": title_of(kind),
+        "status": kind.http_status,
+        "detail": error.detail,
+        "code": kind.code,
+        "hint": error.advice,
+    }
+    return {**fixed, "retryable": kind.retryable, **error.members, **fixed}
+
+
+def problem_headers(error: HeadraceError) -> dict[str, str]:
+    """Return the headers that belong to it: ``Retry-After`` in seconds where trying again can help."""
+    return {"Retry-After": str(RETRY_AFTER_S)} if isinstance(error, Unavailable) else {}
+
+
+def title_of(kind: type[HeadraceError]) -> str:
+    """Return the short summary of a kind of problem: the first line of its docstring."""
+    if kind is HeadraceError:
+        return "The server failed on this request"
+    return (kind.__doc__ or kind.code).strip().splitlines()[0].removesuffix(".")

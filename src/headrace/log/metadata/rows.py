@@ -1,0 +1,155 @@
+"""Rows of the metadata database and their checksums, the same in both stores. Pure.
+
+A database finds what is wrong with its pages, not a bit that flipped inside a value. So each row carries a CRC-32C of its
+table's name and of all its columns: written with the row by whoever writes it, compared by whoever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import google_crc32c
+
+from headrace.errors import MetadataCorrupt
+from headrace.wire.versions import FormatVersion
+
+R = TypeVar("R", bound=tuple[Any, ...])
+Key = tuple[Any, ...]
+
+
+class ListenerRow(NamedTuple):
+    """A registered listener and the bookmark it last reported; ``sequence_id`` is None if it never did."""
+
+    listener_id: str
+    feed: str
+    hold: bool
+    incarnation: str | None
+    sequence_id: int | None
+    lsn: str | None
+    seen_at_ms: int
+
+
+class SubscriberRow(NamedTuple):
+    """A subscriber of the stream over all feeds (RFC-010). ``subject`` is who it is (``anonymous`` without a token),
+    ``subscriber_id`` the name that it gave itself (empty if none).
+
+    ``lsn`` is its place: everything up to there is acked, or was never asked for.
+    """
+
+    subject: str
+    subscriber_id: str
+    lsn: str
+    seen_at_ms: int
+
+
+class AlarmRow(NamedTuple):
+    """Something that needs a person; ``cleared_at_ms`` is None while it stands."""
+
+    alarm_id: int
+    code: str
+    feed: str
+    agent_id: str
+    detail: str
+    raised_at_ms: int
+    cleared_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[R]):
+    """A table whose rows are ``R``. ``columns``: all but the checksum, which stands in a column ``crc`` behind them; the
+    first ``keys`` of them are the key.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    keys: int
+    make: Callable[..., R]
+
+    def stamped(self, row: R) -> tuple[Any, ...]:
+        """Return the row as it is stored: its columns, then its checksum."""
+        return *row, row_checksum(self.name, row)
+
+    def key_of(self, stored: Sequence[Any]) -> Key:
+        """Return the key of a row, stored or not."""
+        return tuple(stored[: self.keys])
+
+    def whole(self, stored: Sequence[Any]) -> R | None:
+        """Return a stored row (columns, checksum) as it was written; None if any bit of it is another."""
+        *values, crc = stored
+        try:
+            intact = type(crc) is int and row_checksum(self.name, values) == crc
+        except (TypeError, OverflowError):  # a value of a type that nobody wrote
+            return None
+        return self.make(*values) if intact else None
+
+
+def _listener(*values: Any) -> ListenerRow:
+    listener_id, feed, hold, *rest = values  # SQLite has no booleans
+    return ListenerRow(listener_id, feed, bool(hold), *rest)
+
+
+LISTENER: Final = Table("listener", ListenerRow._fields, 2, _listener)
+SUBSCRIBER: Final = Table("subscriber", SubscriberRow._fields, 2, SubscriberRow)
+ALARM: Final = Table("alarm", AlarmRow._fields, 1, AlarmRow)
+FORMAT: Final = Table("format", FormatVersion._fields, 0, FormatVersion)
+TABLES: Final[tuple[Table[Any], ...]] = (LISTENER, SUBSCRIBER, ALARM)
+"""Those whose rows stand for themselves: one that is damaged concerns no other."""
+
+
+def row_checksum(table: str, values: Iterable[Any]) -> int:
+    """Return the CRC-32C of a row: of the table's name and of the values, encoded as docs/formats/metadata.md says.
+
+    TypeError or OverflowError for a value that is no text, no 64-bit integer and not NULL.
+    """
+    return int(google_crc32c.value(b"".join(map(_encoded, (table, *values)))))
+
+
+def _encoded(value: Any) -> bytes:
+    if value is None:
+        return b"\x00"
+    if isinstance(value, int):
+        return b"\x01" + int(value).to_bytes(8, "little", signed=True)
+    if isinstance(value, str):
+        data = value.encode("utf-8", "surrogateescape")
+        return b"\x02" + len(data).to_bytes(4, "little") + data
+    raise TypeError(f"{type(value).__name__} is no type of a column")
+
+
+class RowDamage(NamedTuple):
+    """A row that fails its checksum. ``detail`` names file, table and key, as far as they can be read."""
+
+    table: str
+    key: Key
+    detail: str
+
+    @property
+    def feed(self) -> str:
+        """The feed it is about, empty if it is about none."""
+        return _shown(self.key[1]) if self.table == LISTENER.name else ""
+
+    @property
+    def who(self) -> str:
+        """Whose row it is: a listener's id, a subscriber's name, ``alarm N``."""
+        if self.table == LISTENER.name:
+            return _shown(self.key[0])
+        if self.table == SUBSCRIBER.name:
+            return "/".join(_shown(part) for part in self.key if part != "")
+        return f"{self.table} {_shown(self.key[0])}"
+
+    def error(self) -> MetadataCorrupt:
+        """Return what whoever depends on this row is told."""
+        return MetadataCorrupt(self.detail)
+
+
+def damage_of(where: str, table: Table[Any], stored: Sequence[Any]) -> RowDamage:
+    """Return what is to be said of a stored row that is not whole; ``where`` names the table."""
+    key = table.key_of(stored)
+    named = ", ".join(map(_shown, key))
+    return RowDamage(table.name, key, f"{where}, key ({named}): the row fails its checksum")
+
+
+def _shown(value: object) -> str:
+    """Text of a damaged row may be any bytes."""
+    return str(value).encode("utf-8", "backslashreplace").decode()
