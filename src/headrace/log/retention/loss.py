@@ -124,8 +124,8 @@ def _seconds_by_age(stands_s: float, age_s: float, behind: int, rates: Rates) ->
 
 
 def _seconds_by_cap(left: int, is_open: bool, rates: Rates) -> float:
-    """When the byte cap takes the consumer's segment, ``left`` bytes from now. An open one can't go before it is sealed."""
-    if left <= 0 and not is_open:
+    """When the byte cap takes the consumer's segment, once more than ``left`` bytes are added; not while it is open."""
+    if left < 0 and not is_open:
         return 0.0
     closing = rates.written - rates.consumed
     return max(0, left) / closing if closing > 0 else math.inf

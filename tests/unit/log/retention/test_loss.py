@@ -107,7 +107,9 @@ def test_over_the_cap_is_now() -> None:
     found = loss(consumer(0), bytes_max=4 * SIZE)
     assert found == Loss(LossState.BY_BYTE_CAP, 0.0)
     assert plan_retention(JOURNAL, [consumer(0)], terms(bytes_max=4 * SIZE)).losing
-    assert loss(consumer(SIZE), bytes_max=4 * SIZE).state is LossState.BY_BYTE_CAP
+    assert loss(consumer(SIZE), bytes_max=4 * SIZE - 1).state is LossState.BY_BYTE_CAP
+    assert loss(consumer(SIZE), bytes_max=4 * SIZE).state is LossState.BY_AGE, "the cap itself may be filled"
+    assert not plan_retention(JOURNAL, [consumer(SIZE)], terms(bytes_max=4 * SIZE)).losing
     assert loss(consumer(4 * SIZE), bytes_max=1).state is LossState.BY_AGE, "the open segment can't go"
 
 
