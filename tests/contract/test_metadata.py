@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from headrace.entries.lsn import Lsn
 from headrace.log.metadata.contract import ALARMS_MAX, Metadata
 from headrace.log.metadata.postgres import PostgresMetadata
+from headrace.log.metadata.rows import HydrationRow, SnapshotRow
 from headrace.log.metadata.sqlite import SqliteMetadata
 from headrace.log.postgres.connection import parse_address
 from headrace.log.postgres.store import PostgresStore
@@ -97,9 +99,55 @@ def test_a_subscriber_keeps_its_place_and_moves_forward_only(metadata: Metadata)
     assert metadata.begin_subscriber("anonymous", "", low, 10) == ("anonymous", "", low, 10)
     assert metadata.begin_subscriber("anonymous", "", high, 11) == ("anonymous", "", low, 11)
     metadata.begin_subscriber("admin", "backup", low, 12)
-    metadata.move_subscribers([("anonymous", "", high), ("admin", "backup", low), ("nobody", "", high)], 13)
+    moved = metadata.move_subscribers(
+        [("anonymous", "", high), ("admin", "backup", low), ("nobody", "", high)], 13
+    )
+    assert sorted(moved) == [("admin", "backup", low, 13), ("anonymous", "", high, 13)], "who is not there"
     metadata.move_subscribers([("anonymous", "", low)], 14)
     assert metadata.subscribers() == [("admin", "backup", low, 13), ("anonymous", "", high, 14)]
+
+
+def test_the_least_place_is_that_of_who_was_seen_late_enough(metadata: Metadata) -> None:
+    assert metadata.least_place(-1) is None
+    for number in range(1, 6):
+        metadata.begin_subscriber("anonymous", f"s{number}", str(Lsn(number, 1, 1)), number)
+    assert metadata.least_place(-1) == str(Lsn(1, 1, 1))
+    assert metadata.least_place(3) == str(Lsn(4, 1, 1))
+    assert metadata.least_place(5) is None
+
+
+def test_subscribers_are_forgotten_oldest_first_so_many_at_once(metadata: Metadata) -> None:
+    for number in range(5):
+        metadata.begin_subscriber("anonymous", f"s{number}", str(Lsn(9, 1, 1)), 10 - number)
+    assert metadata.forget_subscribers(6, 9) == []
+    gone = metadata.forget_subscribers(9, 2)
+    assert sorted(row.subscriber_id for row in gone) == ["s3", "s4"]
+    assert [row.subscriber_id for row in metadata.subscribers()] == ["s0", "s1", "s2"]
+    assert [row.subscriber_id for row in metadata.forget_subscribers(9, 2)] == ["s2"]
+    metadata.begin_subscriber("anonymous", "s2", str(Lsn(1, 1, 1)), 11)
+    assert metadata.subscribers()[2].lsn == str(Lsn(1, 1, 1)), "it begins anew"
+
+
+def test_cleared_alarms_are_kept_up_to_a_bound_and_standing_ones_all(
+    metadata: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{type(metadata).__module__}.ALARMS_MAX", 5)
+    metadata.raise_alarm("c", "stands", 1, feed="other")
+    for number in range(20):
+        metadata.raise_alarm("c", f"{number}", 1_000 - number, feed=f"f{number}")
+        metadata.clear_alarms("c", agent_id="", now_ms=9_001, feed=f"f{number}")
+    monkeypatch.undo()
+    stands, *cleared = metadata.alarms()
+    assert (stands.detail, stands.cleared_at_ms) == ("stands", None)
+    assert sorted(alarm.detail for alarm in cleared) == ["15", "16", "17", "18", "19"]
+    assert metadata.raise_alarm("d", "new", 1) > max(alarm.alarm_id for alarm in cleared)
+    assert metadata.check() == []
+
+
+def test_text_that_is_no_utf8_can_be_stored(metadata: Metadata) -> None:
+    metadata.raise_alarm("c", "/caf\udce9: full", 1)
+    assert [alarm.detail for alarm in metadata.alarms()] == ["/caf\\udce9: full"]
+    assert metadata.check() == []
 
 
 def test_alarms_of_one_feed_are_cleared_alone(metadata: Metadata) -> None:
@@ -109,3 +157,47 @@ def test_alarms_of_one_feed_are_cleared_alone(metadata: Metadata) -> None:
     assert {alarm.feed for alarm in metadata.alarms() if alarm.cleared_at_ms is None} == {"g", ""}
     metadata.clear_alarms("c", agent_id="", now_ms=3, feed="")
     assert {alarm.feed for alarm in metadata.alarms() if alarm.cleared_at_ms is None} == {"g"}
+
+
+def kept(row: HydrationRow, _: HydrationRow | None) -> HydrationRow:
+    """Put this row, whatever stands there."""
+    return row
+
+
+def test_leases_are_kept_by_listener_and_feed(metadata: Metadata) -> None:
+    def lease(name: str, feed: str, holds_from: int) -> HydrationRow:
+        return HydrationRow(name, feed, "i", holds_from, None, None, 1, 2)
+
+    for fresh in (lease("b", "f", 1), lease("a", "f", 1), lease("a", "g", 1)):
+        assert metadata.change_hydration(fresh.listener_id, fresh.feed, partial(kept, fresh)) == fresh
+    metadata.change_hydration("a", "f", lambda row: lease("a", "f", 1 + (row.holds_from if row else 100)))
+    assert [(row.listener_id, row.holds_from) for row in metadata.hydrations("f")] == [("a", 2), ("b", 1)]
+    metadata.end_hydration("a", "f")
+    metadata.end_hydration("a", "f")
+    assert metadata.hydration("a", "f") is None
+    assert metadata.hydration("a\0", "f") is None
+    assert metadata.hydration("a", "g") == lease("a", "g", 1)
+
+
+def test_a_change_of_a_lease_that_fails_changes_nothing(metadata: Metadata) -> None:
+    def fail(_: HydrationRow | None) -> HydrationRow:
+        raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose"):
+        metadata.change_hydration("a", "f", fail)
+    assert metadata.hydrations("f") == []
+
+
+def test_where_snapshots_are_is_what_the_newest_epoch_said_last(metadata: Metadata) -> None:
+    def said(epoch: int, url: str | None, key: str, incarnation: str = "i") -> SnapshotRow:
+        return metadata.keep_snapshot(SnapshotRow("f", incarnation, epoch, url, key))
+
+    assert metadata.snapshot("f") is None
+    assert said(2, "u", "k2").ticket_key == "k2"
+    assert said(2, "v", "other") == SnapshotRow("f", "i", 2, "v", "k2"), "the same instance keeps its key"
+    assert said(1, "late", "k1") == SnapshotRow("f", "i", 2, "v", "k2"), "fenced by then"
+    assert said(3, "w", "k3").ticket_key == "k3"
+    assert said(3, None, "k").url is None
+    assert said(1, "u", "k4", "another").ticket_key == "k4", "the feed was made anew"
+    assert metadata.snapshot("f") == SnapshotRow("f", "another", 1, "u", "k4")
+    assert "k4" not in repr(metadata.snapshot("f"))

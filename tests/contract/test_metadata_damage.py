@@ -15,7 +15,7 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import MetadataCorrupt
 from headrace.log.metadata.contract import Metadata, RowDamage
 from headrace.log.metadata.postgres import PostgresMetadata
-from headrace.log.metadata.rows import LISTENER, SUBSCRIBER, TABLES, Table
+from headrace.log.metadata.rows import LISTENER, SUBSCRIBER, TABLES, HydrationRow, SnapshotRow, Table
 from headrace.log.metadata.sqlite import SqliteMetadata
 from headrace.log.postgres.connection import parse_address
 from headrace.log.postgres.store import PostgresStore
@@ -74,6 +74,8 @@ def kit(request: pytest.FixtureRequest) -> Iterator[Kit]:
             metadata.put_position(name, "f", "i", 7, "1.1.7", 2)
         for name in ("s1", "s2"):
             metadata.begin_subscriber("anonymous", name, LOW, 3)
+        metadata.change_hydration("l1", "f", lambda _: HydrationRow("l1", "f", "i", 3, "x", 7, 1, 9))
+        metadata.keep_snapshot(SnapshotRow("f", "i", 1, "http://h/snapshot", "key"))
         metadata.raise_alarm("c", "one", 4, feed="f", agent_id="a")
         metadata.raise_alarm("d", "two", 5)
         yield made
@@ -93,6 +95,11 @@ CHANGES = {
     "subject": ("subscriber", "subject = 'anonymout'", "subscriber_id = 's1'"),
     "alarm's text": ("alarm", "detail = 'ond'", "code = 'c'"),
     "alarm cleared": ("alarm", "cleared_at_ms = 8", "code = 'c'"),
+    "lease's place": ("hydration", "holds_from = 4", "listener_id = 'l1'"),
+    "lease's end": ("hydration", "expires_at_ms = 99", "listener_id = 'l1'"),
+    "lease's snapshot": ("hydration", "snapshot_id = NULL", "listener_id = 'l1'"),
+    "snapshot's address": ("snapshot", "url = 'http://evil/snapshot'", "feed = 'f'"),
+    "ticket key": ("snapshot", "ticket_key = 'kez'", "feed = 'f'"),
     "checksum": ("subscriber", "crc = crc + 1", "subscriber_id = 's1'"),
 }
 
@@ -197,3 +204,36 @@ def test_every_value_counts(table: Table[Any]) -> None:
         assert table.whole((alien, *stored[1:])) is None
     other_table = SUBSCRIBER if table is LISTENER else LISTENER
     assert other_table.whole(stored) is None, "a row of another table"
+
+
+def test_a_damaged_lease_is_refused_until_it_is_taken_anew_or_ended(kit: Kit) -> None:
+    told = kit.told()
+    kit.hurt("hydration", "holds_from = 4", "listener_id = 'l1'")
+    assert kit.metadata.hydrations("f") == []
+    with pytest.raises(MetadataCorrupt):
+        kit.metadata.hydration("l1", "f")
+    seen: list[HydrationRow | None] = []
+
+    def change(row: HydrationRow | None) -> HydrationRow:
+        seen.append(row)
+        return HydrationRow("l1", "f", "i", 1, None, None, 2, 10)
+
+    anew = kit.metadata.change_hydration("l1", "f", change)
+    assert seen == [None], "nothing of a damaged row is gone by"
+    assert kit.metadata.hydrations("f") == [anew]
+    kit.hurt("hydration", "holds_from = 4", "listener_id = 'l1'")
+    kit.metadata.check()
+    kit.metadata.end_hydration("l1", "f")
+    assert kit.metadata.hydration("l1", "f") is None
+    assert kit.metadata.check() == []
+    assert told == [("l1", True), ("l1", False), ("l1", True), ("l1", False)]
+
+
+def test_a_damaged_ticket_key_is_never_used_and_made_anew_at_the_next_registration(kit: Kit) -> None:
+    kit.hurt("snapshot", "ticket_key = 'kez'", "feed = 'f'")
+    with pytest.raises(MetadataCorrupt) as refused:
+        kit.metadata.snapshot("f")
+    assert "kez" not in refused.value.detail
+    said = SnapshotRow("f", "i", 1, "http://h/snapshot", "another")
+    assert kit.metadata.keep_snapshot(said) == said
+    assert kit.metadata.snapshot("f") == said

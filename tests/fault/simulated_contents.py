@@ -9,10 +9,10 @@ from itertools import pairwise
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import SequenceLost
 from headrace.log.files.store import FileStore
-from headrace.log.history import stored_entries
 from headrace.log.requests import Appended
 from headrace.log.tail import FeedTail
 from tests.append_model import Feed
+from tests.bench import stored_entries
 from tests.fault.simulated import World, shape_in, shape_of
 
 Entry = tuple[Lsn, int, int]

@@ -9,21 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from headrace.entries.lsn import Lsn
 from headrace.errors import JournalCorrupt, JournalLoss, SequenceLost
 from headrace.log.damage import COSTS_NOTHING
 from headrace.log.files.examine import examine
 from headrace.log.files.plan import Mode
 from headrace.log.files.repair import Repair
 from headrace.log.files.store import FileStore
-from headrace.log.history import stored_entries
 from headrace.log.tail import FeedTail
+from headrace.server.walking import find_start, read_on
 from headrace.testing.clock import ManualClock
+from headrace.testing.disk import Fault, Step
 from headrace.testing.memory import Crash, MemoryDisk, PowerCut
 from headrace.wire.entry import digest
 from headrace.wire.frame import HEADER_SIZE, FrameHeader, FrameKind
 from headrace.wire.mark import SLOT_SIZE
 from tests.append_model import Feed
-from tests.bench import half
+from tests.bench import half, stored_entries
 from tests.fault.simulated import World, shape_in, shape_of
 from tests.fault.simulated_contents import Contents
 
@@ -54,25 +56,31 @@ class Mending:
     # -- damage -------------------------------------------------------------------------------------------------------
 
     def damage(self, store: FileStore, world: World) -> None:
-        """Close the store and flip bits of a frame or two, or of the mark. Readers are told, and get all the rest.
-
-        The journal has been at rest, so all of it is on the platter: else a later power failure could set the mark back
-        below the damage, where it can't be told from a torn end.
-        """
-        self.world, self.regions = world, {tail.name: tail.region_id for tail in store.tails()}
+        """Stop or kill the server and flip bits of some frames, and of the mark. Readers are told, and get all the rest."""
+        self._begin(store, world)
         self.frames, self.is_mended = _frames(store)
-        store.close()
-        self.disk.watch = None
-        for path in self.disk.contents():
-            with self.disk.open(path) as file:
-                file.sync()
+        if self.rng.random() < 0.5:
+            store.close()
+        else:
+            self.disk = self.disk.crash(Crash.KILL)
         victims = self.rng.sample(self.frames, min(len(self.frames), self.rng.choice((0, 1, 1, 1, 2))))
         for victim in victims:
             self._hurt(victim, self.rng.choice(HURTS))
-        if not victims:
+        if not victims or self.rng.random() < 0.3:
             self._hurt_what_is_doubled()
         self._dry_run()
         self._look()
+
+    def leave_to_decide(self, store: FileStore, world: World) -> None:
+        """Close a journal that a crash left in ``world``, with an end of which nobody knows whether it was acknowledged."""
+        self._begin(store, world)
+        self.mode, self.is_holed = Mode.CUT, True
+        store.close()
+        self._dry_run()
+
+    def _begin(self, store: FileStore, world: World) -> None:
+        self.world, self.regions = world, {tail.name: tail.region_id for tail in store.tails()}
+        self.disk.watch = None
 
     def _hurt(self, victim: FrameHeader, what: str) -> None:
         self.say(f"damage: {what} of {FrameKind(victim.kind).name} at {victim.position:#x}")
@@ -127,10 +135,14 @@ class Mending:
             assert not self.gone, "a damaged frame kept all others from being served"
             return  # the mark: its other copy has never been written, or is older than the newest segment
         with closing(store):
+            _walk_on(store)
+            is_doubtful = any("may have been acknowledged" in alarm for alarm in store.alarms)
             for name, feed in self.world.feeds.items():
                 tail = store.tail(name)
                 if tail is None or tail.region_id != self.regions[name]:
-                    assert any(frame.kind == FrameKind.CONTROL for frame in self.gone), f"{name} vanished"
+                    assert is_doubtful or any(frame.kind == FrameKind.CONTROL for frame in self.gone), (
+                        f"{name} vanished"
+                    )
                     continue
                 for number in range(max(tail.oldest, feed.dropped + 1), tail.next_sequence_id):
                     if number not in feed.lost:
@@ -158,16 +170,24 @@ class Mending:
         (A cut leaves what costs nothing, such as a copy of a header, to the next repair.)
         """
         for _ in range(50):
+            self.disk.crash_at, self.disk.faults = None, []
             if self.rng.random() < 0.5:
                 self.disk.crash_at = self.disk.steps + self.rng.randrange(40)
+            if self.rng.random() < 0.3:
+                self.disk.faults.append(Fault(Step.SYNC, after=self.rng.randrange(8)))
             try:
                 self._repair_once()
+            except OSError as error:
+                self.say(f"a repair failed: {error}")
+                continue
             except PowerCut:
                 kind = self.rng.choice(list(Crash))
                 self.say(f"crashed in a repair: {kind}")
                 self.disk = self.disk.crash(kind)
                 continue
-            self.disk.crash_at = None
+            self.disk.crash_at, self.disk.faults = None, []
+            if self.rng.random() < 0.5:
+                self.disk = self.disk.crash(Crash.POWER)
             with closing(examine(FOLDER, disk=self.disk)) as findings:
                 if not findings.damages:
                     return self.disk
@@ -211,6 +231,13 @@ class Mending:
                 self.contents.forget(name, 0)
             else:
                 feeds[name] = self._feed_after(name, feed.clone(), tail, ids)
+        for tail in store.tails():
+            if tail.name not in self.world.feeds:  # made in what is gone, and told of behind that
+                assert self.is_holed, f"{tail.name} came from nowhere"
+                assert not tail.first_sequence_id, f"{tail.name} came from nowhere"
+                self.regions[tail.name] = tail.region_id
+                fresh = Feed(tail.shared, begin=tail.next_sequence_id)
+                feeds[tail.name] = self._feed_after(tail.name, fresh, tail, set())
         return replace(self.world, feeds=feeds)
 
     @staticmethod
@@ -287,6 +314,25 @@ class Mending:
         feed.lost = {number for number in feed.lost | ids if number < tail.next_sequence_id}
         feed.dropped = tail.dropped_sequence_id
         self.contents.forget(name, tail.next_sequence_id)
+
+
+def _walk_on(store: FileStore) -> None:
+    """A stream over all feeds that goes on where each error says must come to the end."""
+    start = find_start(store, None)
+    while True:
+        try:
+            frames = read_on(store, start.position, start.walked)
+        except (JournalCorrupt, SequenceLost) as damage:
+            resume = damage.members.get("resume-lsn")
+            if resume is None:
+                return
+            behind = find_start(store, Lsn.parse(resume))
+            assert behind.position > start.position, f"{resume} leads back to the damage"
+            start = behind
+            continue
+        if not frames:
+            return
+        start = start._replace(position=frames[-1].header.end)
 
 
 def _frames(store: FileStore) -> tuple[list[FrameHeader], bool]:

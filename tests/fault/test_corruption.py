@@ -10,11 +10,11 @@ import pytest
 
 from headrace.errors import JournalCorrupt, JournalLoss, WriterStopped
 from headrace.log.files.store import FileStore
-from headrace.log.history import frames_of_range, stored_entries
+from headrace.log.history import frames_of_range
 from headrace.testing.disk import Fault, FaultyDisk, Step
 from headrace.wire.frame import FIRST_POSITION, HEADER_SIZE, FrameHeader
 from headrace.wire.segment import INDEX_FOOT_SIZE
-from tests.bench import Bench, append, expecting
+from tests.bench import Bench, append, expecting, stored_entries
 from tests.fault.journals import (
     copied,
     files_of,

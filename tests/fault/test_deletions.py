@@ -90,14 +90,14 @@ async def test_what_is_lost_with_the_metadata_and_what_the_journal_brings_back(t
         assert (await service.feed("f")).quarantined
         assert (await service.alarms()).alarms == []
         with pytest.raises(NotRegistered):
-            await service.poll("f", "l", 2, timeout_ms=0, limit=1, known=Known(None, None))
+            await service.poll("f", "l", 2, timeout_ms=0, known=Known(None, None))
         assert find_consumers(log.store, log.metadata, service.retention.terms()) == []
         registered = await service.register_listener(
             doc.RegisterListener(listener_id="l", change_feed_id="f", hold=True)
         )
         assert registered.position is None
         known = Known(before.incarnation, lsns[1])
-        assert (await service.poll("f", "l", 2, timeout_ms=0, limit=1, known=known)).first == 3
+        assert (await service.poll("f", "l", 2, timeout_ms=0, known=known)).first == 3
         await subscribe(subscriptions, lsns[4])
         (row,) = log.metadata.subscribers()
         assert lsns[3] < Lsn.parse(row.lsn) < lsns[4], "just below what it asked for, not where it was"

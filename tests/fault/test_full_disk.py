@@ -87,7 +87,24 @@ async def test_below_the_reserve_appends_wait_for_room(
         )
         disk.free = reserve + 10_000
         assert (await log.append(append("a", "two"))).first_sequence_id == 2
+        await told(service, {"disk-reserve": True})
+        disk.free = 2 * reserve
+        await log.append(append("a", "three"))
         await told(service, {"disk-reserve": False})
+
+
+async def test_appends_about_the_reserve_raise_one_alarm(tmp_path: Path) -> None:
+    """Large ones are refused, small ones taken: that is one state of the disk, not two that take turns."""
+    disk = RoomyDisk()
+    async with opened(tmp_path, disk, disk_reserve_bytes=1 << 20) as (log, service):
+        await log.register(Register("a", AGENT, AGENT, "", INCARNATION))
+        disk.free = (1 << 20) + 100_000
+        for _ in range(20):
+            with pytest.raises(DiskReserve):
+                await log.append(append("a", bytes(200_000)))
+            await log.append(append("a", "small"))
+        await told(service, {"disk-reserve": True})
+        assert len(log.metadata.alarms()) == 1
 
 
 async def test_reserve_is_never_less_than_a_gigabyte(tmp_path: Path) -> None:

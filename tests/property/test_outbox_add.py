@@ -15,9 +15,9 @@ from headrace.errors import InvalidRequest, TooLarge
 from headrace.log.tail import FeedSettings
 from headrace.publisher.marked import APPEND_BYTES_MAX, MarkedRow, to_entry
 from headrace.publisher.outbox.record import ENTRY_BYTES_MAX, ENVELOPE_BYTES, make_record
-from headrace.server.decoding import TIME_MS_MAX, decode_entries
+from headrace.server.decoding import decode_entries
 from headrace.server.encoding import PostTerms, append_of
-from headrace.wire.documents import EntriesIn
+from headrace.wire.documents import TIME_MS_MAX, EntriesIn
 
 LARGEST = 2**63 - 1
 SERVER_STACK = 100

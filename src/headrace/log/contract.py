@@ -166,6 +166,12 @@ class Store(Protocol):
     def not_writable(self) -> str | None:
         """Return why no append can be taken until a repair or a restart, or None."""
 
+    def has_clear_room(self) -> bool:
+        """Return whether the disk has so much more than its reserve that an alarm about it can be cleared.
+
+        True where a store keeps no reserve.
+        """
+
     def unreachable(self) -> str | None:
         """Return why the store can't be used at this moment, which passes by itself, or None."""
 

@@ -6,7 +6,8 @@ Everything here blocks: call it from a worker thread. Where a position can't be 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, repeat
 from typing import Final
 
 from headrace.entries.hlc import to_ms
@@ -23,6 +24,10 @@ FRAMES_AT_ONCE: Final = 256
 """Frame places looked up at a time; bounds what one look-up holds."""
 WALK_BYTES: Final = 1 << 16
 """Read at a time to find where the frame behind an LSN begins."""
+STEP_BYTES: Final = 4 << 20
+"""Read at a time where a retry is compared with what is stored."""
+AROUND_BYTES_MAX: Final = 64 << 10
+"""More than a frame of one entry takes beside what its producer sent: headers, names, the producer's source position."""
 SIZED_FRAMES_MAX: Final = 256
 """Frames counted exactly for a size in bytes; beyond them it is reckoned from these."""
 
@@ -101,24 +106,56 @@ def _absent(store: Store, tail: FeedTail, sequence_id: int) -> HeadraceError:
     )
 
 
-def stored_entries(store: Store, tail: FeedTail, first: int, last: int) -> list[StoredEntry]:
-    """Return the entries ``first`` … ``last``, all of them, as a retry is compared with them.
+def entries_in_steps(
+    store: Store, tail: FeedTail, first: int, last: int, halves: Sequence[bytes] | None = None
+) -> Iterator[StoredEntry | None]:
+    """Yield the entries ``first`` … ``last``, all of them, as a retry is compared with them; read as they are asked for.
+
+    What is in memory at once is :data:`STEP_BYTES`, or one frame if that is larger. ``halves``: what is to be at these
+    places. Of a frame that by its size alone can hold none of it nothing is read, and None stands for its entries.
 
     Raises as :func:`frames_of_range` does: what can't be read can't be called equal or different.
     """
-    found: list[StoredEntry] = []
     at = first
     while at <= last:
-        frames = frames_of_range(store, tail, at, last, entries_max=last - at + 1, bytes_max=1 << 62)
-        if not frames:
+        places = store.places(tail.region_id, at, last, frames_max=FRAMES_AT_ONCE)
+        if not places or places[0].first_sequence_id > at:
+            raise _absent(store, tail, at)
+        while places and places[0].first_sequence_id <= at <= last:
+            end = min(last, places[0].first_sequence_id + places[0].count - 1)
+            if halves is not None and not _may_hold(places[0], halves[at - first : end - first + 1]):
+                yield from repeat(None, end - at + 1)
+                at, places = end + 1, places[1:]
+                continue
+            for frame in _intact(store, _step(places), first_needed=True):
+                end = min(last, frame.header.last_sequence_id)
+                yield from _entries_of(frame, at, end)
+                at, places = end + 1, places[1:]
+
+
+def _step(places: Sequence[FramePlace]) -> Sequence[FramePlace]:
+    """Return the first of these, and as many as follow it without a hole and fit into a step."""
+    size, count = places[0].size, 1
+    for before, place in pairwise(places):
+        size += place.size
+        if size > STEP_BYTES or place.first_sequence_id != before.first_sequence_id + before.count:
             break
-        for frame in frames:
-            producer = decode_area(frame.area).get(Area.PRODUCER, b"").decode()
-            for index, stored in enumerate(frame.entries()):
-                if first <= frame.header.first_sequence_id + index <= last:
-                    found.append(StoredEntry(producer, bytes(half_of(stored)), frame.header))
-        at = frames[-1].header.last_sequence_id + 1
-    return found
+        count += 1
+    return places[:count]
+
+
+def _may_hold(place: FramePlace, halves: Sequence[bytes]) -> bool:
+    """Return whether one of ``halves`` may be an entry of the frame, by what the frame takes."""
+    if place.count == 1:
+        return len(halves[0]) <= place.size <= len(halves[0]) + AROUND_BYTES_MAX
+    return place.size >= min(map(len, halves))
+
+
+def _entries_of(frame: Frame, first: int, last: int) -> Iterator[StoredEntry]:
+    producer = decode_area(frame.area).get(Area.PRODUCER, b"").decode()
+    for sequence_id, stored in enumerate(frame.entries(), frame.header.first_sequence_id):
+        if first <= sequence_id <= last:
+            yield StoredEntry(producer, bytes(half_of(stored)), frame.header)
 
 
 def lsn_at(store: Store, tail: FeedTail, sequence_id: int) -> Lsn | None:

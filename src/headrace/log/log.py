@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -14,10 +14,12 @@ import msgspec
 from headrace.entries.feed import check_tenant
 from headrace.entries.lsn import Lsn
 from headrace.errors import FeedNotFound, HeadraceError, JournalCorrupt
+from headrace.errors.root import printable
 from headrace.log import history
 from headrace.log.contract import Store
 from headrace.log.files.store import SEGMENT_BYTES
 from headrace.log.looking_again import DamageWatch
+from headrace.log.metadata.contract import SubscriberRow
 from headrace.log.opening import Opened, StoreAddress, open_address, open_files
 from headrace.log.requests import Append, Appended, Configure, Register, Release
 from headrace.log.retention.plan import RetentionSettings
@@ -59,8 +61,10 @@ class Log:
             clock,
             region=settings.region,
             clock_lead_ms_max=settings.clock_lead_ms_max,
-            on_trouble=self.troubles.tell,
+            on_trouble=self.troubles.tell_soon,
         )
+        self.present: list[Callable[[], Sequence[SubscriberRow]]] = []
+        """Tell which subscribers are there at this moment, each with its place: they hold whatever is stored of them."""
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._seen: dict[str, int] = {}
         self._walkers: set[asyncio.Future[None]] = set()
@@ -116,6 +120,7 @@ class Log:
         for future in [*self._walkers, *(future for waiting in self._waiting.values() for future in waiting)]:
             _wake(future)
         await asyncio.to_thread(self._writer.stop)
+        await asyncio.to_thread(self.troubles.close)
         self._store.close()
         self.metadata.close()
 
@@ -220,6 +225,10 @@ class Log:
         """The journal itself, for who walks along it: :meth:`Store.walk` and its kin block, so call them from a thread."""
         return self._store
 
+    def present_subscribers(self) -> list[SubscriberRow]:
+        """Return the subscribers that are there at this moment: see :attr:`present`. From any thread."""
+        return [row for told in list(self.present) for row in told()]
+
     async def wait_end_past(self, position: int, timeout_s: float) -> bool:
         """Return True as soon as the journal's visible end is above ``position``; False at the time-out or when closing."""
         loop = asyncio.get_running_loop()
@@ -258,14 +267,14 @@ class Log:
     @property
     def not_ready(self) -> list[str]:
         """Why appends can't be taken; empty when they can."""
-        reason = self._store.not_writable()
-        return [*([reason] if reason is not None else []), *self.not_readable]
+        reasons = (self._store.not_writable(), self._writer.not_running(), *self.not_readable)
+        return [printable(reason) for reason in reasons if reason is not None]
 
     @property
     def not_readable(self) -> list[str]:
         """Why nothing can be read at this moment; empty when it can."""
         reason = self._store.unreachable()
-        return [reason] if reason is not None else []
+        return [printable(reason)] if reason is not None else []
 
     def _moved(self) -> None:
         loop = self._loop

@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, overload
 
 from headrace.errors import DiskReserve, HeadraceError, JournalCorrupt, StoreUnavailable, WriterStopped
+from headrace.errors.root import printable
 from headrace.log import rules
 from headrace.log.contract import Store
-from headrace.log.history import stored_entries
+from headrace.log.history import entries_in_steps
 from headrace.log.requests import Append, Appended, Configure, Outcome, Register, Release, Request
 from headrace.log.tail import FeedTail
 from headrace.runtime.clock import Clock
@@ -32,7 +33,7 @@ GROUP_REQUESTS_MAX: Final = 1024
 to, registrations and settings included, are bounded by ``rules``: what no longer fits is the next group."""
 
 
-_Settled = tuple["asyncio.Future[Outcome]", Outcome | HeadraceError]
+_Settled = tuple["asyncio.Future[Any]", Outcome | HeadraceError]
 
 Answer = Callable[[Outcome | HeadraceError], None]
 """Is given a request's outcome once that is durable, or its refusal; called from the thread that writes."""
@@ -51,9 +52,10 @@ class _Waiting(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """What is to be done between two groups, on the thread that writes."""
+    """What is to be done between two groups, on the thread that writes; ``fail`` gives it up instead."""
 
     do: Callable[[], None]
+    fail: Callable[[HeadraceError], None]
 
 
 class Writer:
@@ -72,7 +74,7 @@ class Writer:
         """Write to ``store``; nothing runs before :meth:`start`.
 
         ``on_trouble`` is told, from the thread that writes and after the answers, what keeps the store from taking appends
-        (WriterStopped, DiskReserve) and why; None as the reason when the disk has room again.
+        (WriterStopped, DiskReserve) and why; None as the reason when the disk has clear room again. It must not take long.
         """
         self._on_trouble = on_trouble
         self._store = store
@@ -82,8 +84,12 @@ class Writer:
         self._group_bytes_max = group_bytes_max
         self._queue: queue.SimpleQueue[_Waiting | _Work | None] = queue.SimpleQueue()
         self._work: list[_Work] = []
+        self._taken: Sequence[_Waiting] = ()
+        """Those of the group that is being handled that are not answered yet."""
+        self._is_short_of_room = False
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._failure: str | None = None
         self._guard = threading.Lock()
         """Held while a request is queued, so that none can follow the one that ends the thread."""
 
@@ -120,10 +126,13 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
         with self._guard:
-            if self._closed or self._thread is None:
-                raise WriterStopped("no append is taken: the server is stopping")
+            self._check_running("no append is taken")
             self._queue.put(_Waiting(request, _InLoop(loop, future)))
         return future
+
+    def not_running(self) -> str | None:
+        """Return why the thread ended though nobody stopped it, or None: no append is taken until a restart then."""
+        return self._failure
 
     def enqueue(self, request: Request, answer: Answer) -> None:
         """Let ``request`` wait for :meth:`handle_waiting`: for who has no event loop, such as a simulator."""
@@ -143,15 +152,54 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         with self._guard:
-            if self._closed or self._thread is None:
-                raise WriterStopped("the log's writer has ended: the server is stopping")
-            self._queue.put(_Work(partial(_work_for, loop, future, work)))
+            self._check_running("the log's writer has ended")
+            fail = partial(_answer_in, loop)
+            self._queue.put(
+                _Work(partial(_work_for, loop, future, work), lambda error: fail([(future, error)]))
+            )
         return await future
 
+    def _check_running(self, what: str) -> None:
+        """Raise WriterStopped, beginning with ``what``, unless the thread takes requests."""
+        if self._failure is not None:
+            raise WriterStopped(f"{what}: {self._failure}")
+        if self._closed or self._thread is None:
+            raise WriterStopped(f"{what}: the server is stopping")
+
     def _run(self) -> None:
-        while (first := self._queue.get()) is not None:
-            if self._take(first):
-                return
+        try:
+            while (first := self._queue.get()) is not None:
+                if self._take(first):
+                    return
+        except BaseException as error:
+            logger.exception("the writer's thread ended; no append is taken until this server is restarted")
+            self._give_up(f"the log's writer ended by itself: {type(error).__name__}: {error}")
+
+    def _give_up(self, why: str) -> None:
+        """Answer everything that waits, and have later requests refused at once: nobody is to wait for a thread that ended.
+
+        Who was in the group that failed may have been written, and is told so.
+        """
+        stopped = partial(WriterStopped, printable(why), side_effects="possible")
+        with self._guard:
+            self._failure = printable(why)
+            waiting: list[_Waiting | _Work] = [*self._taken, *self._work]
+            while not self._queue.empty():
+                if (one := self._queue.get()) is not None:
+                    waiting.append(one)
+        for one in waiting:
+            try:
+                if isinstance(one, _Work):
+                    one.fail(stopped())
+                else:
+                    _give(one, stopped())
+            except Exception:
+                logger.exception("a request that the writer gave up could not be answered")
+        try:
+            if self._on_trouble is not None:
+                self._on_trouble(WriterStopped, f"{why}; no append is taken until this server is restarted")
+        except Exception:
+            logger.exception("that the writer ended could not be told")
 
     def _take(self, first: _Waiting | _Work) -> bool:
         """Handle ``first`` and what waits behind it as one group; True if nothing comes after that."""
@@ -162,11 +210,12 @@ class Writer:
             group, ending = self._gather(first)
             self._handle(group)
         while self._work:
-            self._work.pop(0).do()
+            self._work[0].do()
+            del self._work[0]
         return ending
 
     def _gather(self, first: _Waiting) -> tuple[list[_Waiting], bool]:
-        group = [first]
+        self._taken = group = [first]
         while len(group) < GROUP_REQUESTS_MAX:
             try:
                 waiting = self._queue.get_nowait()
@@ -193,7 +242,8 @@ class Writer:
                 failed = StoreUnavailable(f"the writer failed: {error}", side_effects="possible")
                 outcomes = [failed] * len(waiting)
             self._answer(waiting[: len(outcomes)], outcomes)
-            waiting = waiting[len(outcomes) :]
+            self._taken = waiting = waiting[len(outcomes) :]
+            self._tell(outcomes)
 
     def _answer(self, group: Sequence[_Waiting], outcomes: Sequence[Outcome | HeadraceError]) -> None:
         in_loops: dict[asyncio.AbstractEventLoop, list[_Settled]] = {}
@@ -206,7 +256,6 @@ class Writer:
                 waiting.answer(outcome)
         for loop, settled in in_loops.items():
             _answer_in(loop, settled)
-        self._tell(outcomes)
 
     def _decide(self, requests: Sequence[Request]) -> Sequence[Outcome | HeadraceError]:
         """Judge the requests, as many as fit into one group, and put what they come to; returns their outcomes.
@@ -228,9 +277,7 @@ class Writer:
             terms = rules.Terms(
                 self._clock.wall_ms(), self._region, self._clock_lead_ms_max, self._group_bytes_max
             )
-            verdict = rules.judge(requests, begin, terms, lambda tail, first, last: stored_entries(
-                self._store, tail, first, last
-            ))  # fmt: skip
+            verdict = rules.judge(requests, begin, terms, partial(entries_in_steps, self._store))
         except BaseException:
             self._store.abandon(begin)
             raise
@@ -245,7 +292,13 @@ class Writer:
         return verdict.outcomes
 
     def _tell(self, outcomes: Sequence[Outcome | HeadraceError]) -> None:
-        """After the answers: an alarm is for people, and the disk that it is kept on may be the one that failed."""
+        """After the answers: an alarm is for people, and one that can't be raised must not end the writer."""
+        try:
+            self._raise_alarms(outcomes)
+        except Exception:
+            logger.exception("what troubles the writer could not be told")
+
+    def _raise_alarms(self, outcomes: Sequence[Outcome | HeadraceError]) -> None:
         if self._on_trouble is None:
             return
         stopped = self._store.not_writable()
@@ -253,9 +306,25 @@ class Writer:
             self._on_trouble(WriterStopped, f"{stopped}; no append is taken until this server is restarted")
         full = next((outcome for outcome in outcomes if isinstance(outcome, DiskReserve)), None)
         if full is not None:
+            self._is_short_of_room = True
             self._on_trouble(DiskReserve, full.detail)
-        elif any(isinstance(outcome, Appended) and not outcome.duplicate for outcome in outcomes):
+        elif self._is_short_of_room and any(map(_is_written, outcomes)) and self._store.has_clear_room():
             self._on_trouble(DiskReserve, None)
+            self._is_short_of_room = False
+
+
+def _is_written(outcome: Outcome | HeadraceError) -> bool:
+    return isinstance(outcome, Appended) and not outcome.duplicate
+
+
+def _give(waiting: _Waiting, outcome: Outcome | HeadraceError) -> None:
+    """Answer one request alone; one that was answered before keeps its answer."""
+    _note_in_chain(waiting.request, outcome)
+    if isinstance(waiting.answer, _InLoop):
+        loop, future = waiting.answer
+        _answer_in(loop, [(future, outcome)])
+    else:
+        waiting.answer(outcome)
 
 
 def _note_in_chain(request: Request, outcome: Outcome | HeadraceError) -> None:

@@ -6,18 +6,23 @@ Everything is called from the one asyncio loop that also uses the log; what bloc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+import contextlib
+import threading
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 from headrace.entries.lsn import ZERO, Lsn
-from headrace.errors import HeadraceError, InvalidRequest, StoreUnavailable, Unavailable
+from headrace.errors import HeadraceError, InvalidRequest, MetadataCorrupt, StoreUnavailable, Unavailable
 from headrace.log.log import Log
+from headrace.log.metadata.contract import SubscriberRow
 from headrace.log.metadata.rows import SUBSCRIBER
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.logs import get_logger
+from headrace.server.guard import StreamRights
+from headrace.server.subscriber_places import Places, Subscriber
 from headrace.server.waits import Waits
 from headrace.server.walking import Chunk, Start, find_start, head_of, oldest_of, read_chunk
 from headrace.wire.batch import BATCH_ENTRIES_MAX, Batch, Heartbeat
@@ -30,13 +35,13 @@ SEEN_EVERY_S: Final = 60.0
 """How often it is written down that subscribers with an open stream are there."""
 SEEN_PARTS: Final = 4
 """And at least so many times within ``subscriber-expiry``: other servers of the store go by what is written down."""
+LOAD_EVERY_S: Final = 1.0
+"""At most so often, while there are acks, the places that other servers have written are read; those of one server alone,
+where nobody else writes any, every :data:`SEEN_EVERY_S`."""
+LOAD_PARTS: Final = 20
+"""And that takes one part in so many of the time at most."""
 
-
-class Subscriber(NamedTuple):
-    """Who subscribes: the token's subject (``anonymous`` without one), and the name it gave itself (empty if none)."""
-
-    subject: str
-    subscriber_id: str
+__all__ = ["Bounds", "Subscriber", "Subscriptions"]
 
 
 class Bounds(NamedTuple):
@@ -62,7 +67,7 @@ class Subscriptions:
         self._clock = clock or SystemClock()
         self._heartbeat_s = heartbeat_s
         self._streams: dict[Subscriber, set[_Stream]] = {}
-        self._acks = _Acks(log, self._clock)
+        self._acks = _Acks(log, self._clock, lambda: list(self._streams))
         self._oldest: tuple[int, Lsn] = (-1, ZERO)
         self._waits = Waits()
         self._noting: asyncio.Task[None] | None = None
@@ -70,6 +75,7 @@ class Subscriptions:
     async def start(self) -> None:
         """Load the subscribers' places; call it once, before anything else."""
         await self._acks.load()
+        self._log.present.append(self._present)
         self._noting = asyncio.create_task(self._note_seen())
 
     async def close(self) -> None:
@@ -79,6 +85,8 @@ class Subscriptions:
             self._noting.cancel()
             await asyncio.wait({self._noting})
         await self._acks.settle()
+        if self._present in self._log.present:
+            self._log.present.remove(self._present)
 
     def stop_waiting(self) -> None:
         """End every stream with Unavailable, and every later one at once: the server is about to stop."""
@@ -98,13 +106,19 @@ class Subscriptions:
         return Bounds(head_of(self._log.store), self._oldest[1])
 
     async def subscribe(
-        self, who: Subscriber, start: Lsn | None, *, entries_max: int = BATCH_ENTRIES_MAX
+        self,
+        who: Subscriber,
+        start: Lsn | None,
+        *,
+        entries_max: int = BATCH_ENTRIES_MAX,
+        rights: StreamRights | None = None,
     ) -> AsyncGenerator[Batch | Heartbeat, None]:
         """Yield every entry at ``start`` or later (None: from the oldest retained on), in LSN order, without end.
 
         What stands in the log comes in batches as large as they may be; new entries come as soon as the one who iterates
         asks for more. A heartbeat comes after :data:`HEARTBEAT_S` of silence. The subscriber's place begins just below
-        where it first subscribed, durably, before the first batch; a later subscription does not move it.
+        where it first subscribed, durably, before the first batch; a later subscription does not move it. ``rights``: only
+        the feeds that they permit; once all that was sent is acked, its place follows what was walked.
 
         Raises LsnNotAvailable (at the start, or where retention overtook the stream), BeyondHead, JournalCorrupt (with
         ``resume_lsn``), Unavailable when the server stops. Close the generator: an open stream bounds what may be acked.
@@ -113,7 +127,9 @@ class Subscriptions:
         stream = _Stream(who, begin.below)
         self._streams.setdefault(who, set()).add(stream)
         try:
-            async with aclosing(self._walk(stream, begin, min(entries_max, BATCH_ENTRIES_MAX))) as items:
+            async with aclosing(
+                self._walk(stream, begin, min(entries_max, BATCH_ENTRIES_MAX), rights)
+            ) as items:
                 async for item in items:
                     yield item
         finally:
@@ -142,6 +158,15 @@ class Subscriptions:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    def _present(self) -> list[SubscriberRow]:
+        """Those with an open stream, as memory knows them: they hold whatever the table says. Called from any thread."""
+        now_ms = self._clock.wall_ms()
+        return [
+            SubscriberRow(who.subject, who.subscriber_id, str(place), now_ms)
+            for who in list(self._streams)
+            if (place := self._acks.place(who)) is not None
+        ]
+
     def _begin(self, who: Subscriber, start: Lsn | None) -> Start:
         """Find where the stream begins, and hold it durably: nothing that was found may be dropped in between."""
         store = self._log.store
@@ -151,7 +176,7 @@ class Subscriptions:
         return begin
 
     async def _walk(
-        self, stream: _Stream, begin: Start, entries_max: int
+        self, stream: _Stream, begin: Start, entries_max: int, rights: StreamRights | None
     ) -> AsyncGenerator[Batch | Heartbeat, None]:
         """Walk along the journal; while a chunk is being sent the next one is read."""
         loop, store = asyncio.get_running_loop(), self._log.store
@@ -160,7 +185,7 @@ class Subscriptions:
 
         def read() -> asyncio.Task[Chunk]:
             return asyncio.create_task(
-                asyncio.to_thread(read_chunk, store, position, walked, begin.lsn, entries_max)
+                asyncio.to_thread(read_chunk, store, position, walked, begin.lsn, entries_max, rights)
             )
 
         try:
@@ -172,6 +197,8 @@ class Subscriptions:
                 if reading is None:
                     if not await self._wait_past(position, quiet_since + self._heartbeat_s - loop.time()):
                         if not self._waits.stopping:
+                            if rights is not None:
+                                await self._follow_quietly(stream, walked)
                             yield Heartbeat(walked)
                             quiet_since = loop.time()
                         continue
@@ -189,6 +216,14 @@ class Subscriptions:
                 await asyncio.wait({reading})
                 _ = reading.cancelled() or reading.exception()
 
+    async def _follow_quietly(self, stream: _Stream, walked: Lsn) -> None:
+        """Let a filtered subscriber that has acked all it was sent hold nothing of what it was not sent."""
+        place = self._acks.place(stream.subscriber)
+        if place is None or place < stream.sent or walked <= stream.sent:
+            return
+        stream.sent = walked
+        await self._acks.keep(stream.subscriber, min(one.sent for one in self._streams[stream.subscriber]))
+
     async def _wait_past(self, position: int, timeout_s: float) -> bool:
         """True as soon as the journal's end is above ``position``; False at the time-out and when the server stops."""
         if self._log.store.end() > position:
@@ -199,43 +234,55 @@ class Subscriptions:
         while True:
             await asyncio.sleep(min(SEEN_EVERY_S, self._log.retention.subscriber_expiry_s / SEEN_PARTS))
             try:
-                await self._acks.seen(self._streams)
+                await self._acks.seen(list(self._streams))
+                await self._acks.load()
             except StoreUnavailable as error:
                 logger.error("it can't be written down which subscribers are there", detail=error.detail)
 
 
 class _Acks:
-    """The subscribers' places: known in memory, kept in the metadata database, many acks in one transaction."""
+    """The subscribers' places: known in memory, kept in the metadata database, many acks in one transaction.
 
-    def __init__(self, log: Log, clock: Clock) -> None:
+    The watermark goes by what is in memory, brought up to date at each ack, and by all that is stored from time to time. Of
+    a store that other servers use as well, the least place stored is asked for each time: it may lag, never lead.
+    """
+
+    def __init__(self, log: Log, clock: Clock, open_streams: Callable[[], Collection[Subscriber]]) -> None:
         self._log = log
         self._clock = clock
+        self._open_streams = open_streams
         self._started_ms = clock.wall_ms()
-        self._places: dict[Subscriber, Lsn] = {}
+        self._places = Places()
+        self._load_due_s = 0.0
+        self._looking = threading.Lock()
         self._watermark = ZERO
         self._pending: dict[Subscriber, Lsn] = {}
         self._answers: list[asyncio.Future[None]] = []
         self._keeping: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
+        """Take over all that is stored."""
         await asyncio.to_thread(self._load)
 
     def begin(self, who: Subscriber, below: Lsn, now_ms: int) -> None:
         """Note a subscriber durably with its first place, or that a known one is back. Blocks."""
-        self._log.metadata.begin_subscriber(who.subject, who.subscriber_id, str(below), now_ms)
-        self._load()
+        self._places.begin(
+            self._log.metadata.begin_subscriber(who.subject, who.subscriber_id, str(below), now_ms)
+        )
+        self._look()
+
+    def place(self, who: Subscriber) -> Lsn | None:
+        """Return where ``who`` is; None if it is not known."""
+        return self._places.get(who)
 
     async def keep(self, who: Subscriber, lsn: Lsn) -> Lsn:
-        """Move a place forward, durably; returns the watermark. MetadataCorrupt if the subscriber's row is damaged."""
-        if who not in self._places:  # it acks before it ever subscribed here
-            await asyncio.to_thread(self.begin, who, lsn, self._clock.wall_ms())
-        if lsn > self._places[who]:
-            self._pending[who] = max(lsn, self._pending.get(who, ZERO))
-            answer = asyncio.get_running_loop().create_future()
-            self._answers.append(answer)
-            if self._keeping is None:
-                self._keeping = asyncio.create_task(self._keep_pending())
-            await answer
+        """Move a place forward, durably; returns the watermark once a row says so. MetadataCorrupt if that is damaged."""
+        self._pending[who] = max(lsn, self._pending.get(who, ZERO))
+        answer = asyncio.get_running_loop().create_future()
+        self._answers.append(answer)
+        if self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep_pending())
+        await answer
         self._log.metadata.damages.raise_if_damaged(SUBSCRIBER, (who.subject, who.subscriber_id))
         return self._watermark
 
@@ -245,10 +292,10 @@ class _Acks:
             await asyncio.wait({self._keeping})
 
     async def seen(self, subscribers: Iterable[Subscriber]) -> None:
-        """Note that these are there."""
-        rows = {who: self._places[who] for who in subscribers if who in self._places}
-        if rows:
-            await asyncio.to_thread(self._store, rows)
+        """Note that these are there; one whose row has gone begins again where it was."""
+        places = {who: place for who in subscribers if (place := self._places.get(who)) is not None}
+        if places:
+            await asyncio.to_thread(self._store, places)
 
     async def _keep_pending(self) -> None:
         """What comes while one transaction is under way waits for the next: one for all of it."""
@@ -273,16 +320,52 @@ class _Acks:
         self._keeping = None
 
     def _store(self, places: dict[Subscriber, Lsn]) -> None:
+        moved = self._move(places)
+        missing = places.keys() - {Subscriber(row.subject, row.subscriber_id) for row in moved}
+        if missing:
+            moved += self._begin_again({who: places[who] for who in missing})
+        self._places.note(moved)
+        if self._log.store.several_servers and self._clock.monotonic() >= self._load_due_s:
+            self._load()
+        else:
+            self._look()
+
+    def _move(self, places: dict[Subscriber, Lsn]) -> list[SubscriberRow]:
         rows = [(who.subject, who.subscriber_id, str(lsn)) for who, lsn in places.items()]
-        self._log.metadata.move_subscribers(rows, self._clock.wall_ms())
-        self._load()
+        return self._log.metadata.move_subscribers(rows, self._clock.wall_ms())
+
+    def _begin_again(self, places: dict[Subscriber, Lsn]) -> list[SubscriberRow]:
+        """Give those that have no row one: it acks before it ever subscribed, or a repair or retention took its row."""
+        begun: dict[Subscriber, Lsn] = {}
+        for who, lsn in places.items():
+            known = self._places.get(who)
+            if known is not None:
+                logger.warning("a subscriber's row had gone; it is written anew", who=who)
+            place = max(lsn, known or ZERO)
+            with contextlib.suppress(MetadataCorrupt):  # it is there, but damaged, and whoever acks is told
+                self._log.metadata.begin_subscriber(
+                    who.subject, who.subscriber_id, str(place), self._clock.wall_ms()
+                )
+                begun[who] = place
+        return self._move(begun) if begun else []
 
     def _load(self) -> None:
-        rows = self._log.metadata.subscribers()
+        since, begun_s = self._places.count, self._clock.monotonic()
+        self._places.replace(self._log.metadata.subscribers(), since, self._open_streams())
+        now_s = self._clock.monotonic()
+        self._load_due_s = now_s + max(LOAD_EVERY_S, LOAD_PARTS * (now_s - begun_s))
+        self._look()
+
+    def _look(self) -> None:
+        """Find the watermark. Where a row is damaged it does not move forward: one place is not known."""
         terms = self._log.retention.terms(self._clock.wall_ms(), self._started_ms)
-        for row in rows:
-            who, place = Subscriber(row.subject, row.subscriber_id), Lsn.parse(row.lsn)
-            self._places[who] = max(place, self._places.get(who, ZERO))
-        holding = [Lsn.parse(row.lsn) for row in rows if terms.expires_at(row.seen_at_ms) > terms.now_ms]
-        if not any(damage.table == SUBSCRIBER.name for damage in self._log.metadata.damages.standing()):
-            self._watermark = min(holding, default=ZERO)  # else it stays: one place is not known
+        places = []
+        if self._log.store.several_servers:
+            stored = self._log.metadata.least_place(terms.holds_if_seen_after_ms)
+            places = [Lsn.parse(stored)] if stored is not None else []
+        with self._looking:
+            least = self._places.least(terms)
+            places += [least] if least is not None else []
+            if any(damage.table == SUBSCRIBER.name for damage in self._log.metadata.damages.standing()):
+                places.append(self._watermark)
+            self._watermark = min(places, default=ZERO)

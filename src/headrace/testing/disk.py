@@ -35,7 +35,8 @@ class Fault:
     """One thing that goes wrong: the steps of this kind, on files whose names end in ``suffix``, fail with ``number``.
 
     ``after``: how many of them still succeed. ``times``: how many fail then (None: all from then on). ``written``: how
-    many bytes of a refused write reach the file all the same.
+    many bytes of a refused write reach the file all the same. ``number`` 0: a MemoryError instead of an OSError, to see what
+    becomes of errors that nobody expects there.
     """
 
     step: Step
@@ -44,6 +45,10 @@ class Fault:
     times: int | None = 1
     suffix: str = ""
     written: int = 0
+
+    def error(self, path: Path) -> Exception:
+        """Return what is raised when it strikes ``path``."""
+        return OSError(self.number, os.strerror(self.number), str(path)) if self.number else MemoryError()
 
     def strikes(self, step: Step, path: Path) -> bool:
         """Count this step; True if it shall fail."""
@@ -74,7 +79,7 @@ class FaultyDisk(Disk):
         """Note the step; OSError if a fault strikes it."""
         fault = self.meet(step, path)
         if fault is not None:
-            raise OSError(fault.number, os.strerror(fault.number), str(path))
+            raise fault.error(path)
 
     def open(self, path: Path, *, create: bool = False, readonly: bool = False) -> DiskFile:
         self.check(Step.OPEN, path)
@@ -107,7 +112,7 @@ class _FaultyFile(DiskFile):
         fault = self._disk.meet(Step.WRITE, self.path)
         if fault is not None:
             super().write_at(offset, memoryview(data)[: fault.written])
-            raise OSError(fault.number, os.strerror(fault.number), str(self.path))
+            raise fault.error(self.path)
         super().write_at(offset, data)
 
     def truncate(self, size: int) -> None:

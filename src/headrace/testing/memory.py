@@ -12,9 +12,9 @@ makes the second one out of both, by chance::
     store = FileStore(folder, disk=disk)
 
 What it can do wrong, all by its random source: a write that stops in the middle (torn), short writes and reads, unsynced
-pages that are lost or survive in any combination (torn within a page by sectors), file sizes that survive without their
-bytes, new names, renames and removals that are lost, EIO and ENOSPC at any step, a failed sync after which pages are kept,
-called clean, or dropped, flipped bits.
+pages that are lost or survive in any combination (torn within a page by sectors, or in the middle of a store through a
+mapping), file sizes that survive without their bytes, new names, renames and removals that are lost, EIO and ENOSPC at any
+step, a failed sync after which pages are kept, called clean, or dropped, flipped bits.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from headrace.testing.inode import PAGE, SECTOR, Inode
 
 WRITTEN_BACK: Final = 0.1
 """How often the system writes a page back of its own accord, right after it was written."""
+TORN_BACK: Final = 0.2
+"""How often the system writes a page back in the middle of a store through a mapping: the platter gets a part of it."""
 CAPACITY: Final = 1 << 40
 """Size of the volume that is said unless another is set."""
 
@@ -105,7 +107,7 @@ class MemoryDisk(Disk):
         if self.dead and self.chance(0.5):
             raise PowerCut
         if fault is not None:
-            raise OSError(fault.number, os.strerror(fault.number), str(path))
+            raise fault.error(path)
 
     def ended(self) -> None:
         """Raise PowerCut if the machine went during the step."""
@@ -295,7 +297,7 @@ class MemoryFile(DiskFile):
             inode.write_back(offset // PAGE)
         disk.ended()
         if fault is not None:
-            raise OSError(fault.number, os.strerror(fault.number), str(self.path))
+            raise fault.error(self.path)
         if full and not taken:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         return taken
@@ -343,7 +345,7 @@ class MemoryFile(DiskFile):
                 inode.seen[begin : begin + size] = kept[:size] + bytes(max(0, size - len(kept)))
         if fate != "dirty":
             inode.dirty.clear()
-        raise OSError(fault.number, os.strerror(fault.number), str(self.path))
+        raise fault.error(self.path)
 
     def map_shared(self, size: int, *, writable: bool) -> mmap.mmap:
         mapped = _Mapped(-1, size)
@@ -375,11 +377,22 @@ class _Mapped(mmap.mmap):
         self._disk.step(Step.WRITE, self._path)  # no fault strikes: the pages of the file are all there
         if self._disk.dead and self._disk.chance(0.5):
             raise PowerCut
-        super().__setitem__(key, value)
-        self._inode.write(key.start, value)
+        rng, parts = self._disk.rng, (value, b"")
+        if rng is not None and (self._disk.dead or self._disk.chance(TORN_BACK)):
+            cut = rng.randint(0, len(value))
+            parts = value[:cut], value[cut:]
+        self._put(key.start, parts[0])
+        if parts[1]:
+            self._inode.write_back(key.start // PAGE)
+            self._disk.ended()
+            self._put(key.start + len(parts[0]), parts[1])
         if self._disk.chance(WRITTEN_BACK):
             self._inode.write_back(key.start // PAGE)
         self._disk.ended()
+
+    def _put(self, offset: int, data: bytes) -> None:
+        super().__setitem__(slice(offset, offset + len(data)), data)
+        self._inode.write(offset, data)
 
     def flush(self, *given: Any) -> None:
         if self._disk.dead:

@@ -194,7 +194,7 @@ class Flow:
         await self.pass_by(self.rng.randint(0, 2))
         first = answer.oldest_sequence_id
         if first <= answer.head_sequence_id:
-            piece = await server.service.read_range("f", first, None, 1, Known(answer.incarnation))
+            piece = await server.service.read_range("f", first - 1, None, 1, Known(answer.incarnation))
             assert piece.frames[0].header.first_sequence_id <= first
         ask = doc.RegisterListener(listener_id=name, change_feed_id="f", hold=False)
         await server.service.register_listener(ask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -102,7 +103,9 @@ class Court:
             self.tail(feed), dropped_sequence_id=through, dropped_lsn=lsn
         )
 
-    def history(self, tail: FeedTail, first: int, last: int) -> list[StoredEntry]:
+    def history(
+        self, tail: FeedTail, first: int, last: int, _wanted: Sequence[bytes] = ()
+    ) -> list[StoredEntry]:
         """What a store would read back."""
         assert tail.oldest <= first <= last
         found = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from headrace.errors import (
@@ -172,7 +174,7 @@ def test_producers_are_copied_once_a_group_and_never_changed_under_who_holds_the
     begin = Begin(court.end, court.global_ts, court.next_region_id, {FEED: before})
     seen: list[dict[str, ProducerPlace]] = []
 
-    def look(tail: FeedTail, first: int, last: int) -> list[StoredEntry]:
+    def look(tail: FeedTail, first: int, last: int, wanted: Sequence[bytes]) -> list[StoredEntry]:
         """What each mismatch below is compared with: a way to see the tail that it was judged on."""
         seen.append(tail.producers)
         return []

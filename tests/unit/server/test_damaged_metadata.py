@@ -82,11 +82,11 @@ async def test_a_damaged_listener_is_told_and_heals_by_registering_again(tmp_pat
     async with started(tmp_path) as (_, service, _, _):
         assert await standing(service) == [("metadata-corrupt", "f", "l1")]
         with pytest.raises(MetadataCorrupt, match=f"{METADATA_NAME}: table listener, key .l1, f."):
-            await service.poll("f", "l1", 0, timeout_ms=0, limit=1, known=NOBODY)
-        assert (await service.poll("f", "l2", 0, timeout_ms=0, limit=1, known=NOBODY)).frames
+            await service.poll("f", "l1", 0, timeout_ms=0, known=NOBODY)
+        assert (await service.poll("f", "l2", 0, timeout_ms=0, known=NOBODY)).entries
         assert [one.listener_id for one in (await service.feed("f")).listeners] == ["l2"]
         await listening(service, "l1")
-        assert (await service.poll("f", "l1", 0, timeout_ms=0, limit=1, known=NOBODY)).frames
+        assert (await service.poll("f", "l1", 0, timeout_ms=0, known=NOBODY)).entries
         assert await standing(service) == []
 
 

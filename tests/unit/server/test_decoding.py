@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import InvalidRequest
-from headrace.server.decoding import TIME_MS_MAX, decode_document, decode_entries, parse_time
-from headrace.wire.documents import RegisterPublisher
+from headrace.server.decoding import decode_document, decode_entries, parse_time
+from headrace.wire.documents import TIME_MS_MAX, RegisterPublisher
 
 
 def test_entries_of_the_three_forms() -> None:

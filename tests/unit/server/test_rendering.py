@@ -14,7 +14,9 @@ from headrace.entries.entry import Change, Op
 from headrace.log.tail import FeedSettings
 from headrace.server.decoding import decode_entries
 from headrace.server.encoding import change_of
-from headrace.server.rendering import changes_list, stored_frames
+from headrace.server.filters import EVERYTHING, EntryFilter
+from headrace.server.reading import Piece
+from headrace.server.rendering import Form, Portion, Rendered, render, stored_frames
 from headrace.wire.frame import frames_of
 from tests.unit.server.frames import frame_of, piece_of
 
@@ -28,13 +30,24 @@ def _tx(name: bytes, size: int) -> list[Change]:
     ]
 
 
-def _ids(piece: Any, limit: int = 1_000, bytes_max: int = 1 << 20) -> list[int]:
-    listed = json.loads(changes_list(piece, limit, bytes_max=bytes_max))["changes-list"]
-    return [entry["sequence-id"] for entry in listed]
+def _answer(
+    piece: Piece, limit: int = 1_000, bytes_max: int = 1 << 20, wanted: EntryFilter = EVERYTHING
+) -> Rendered:
+    return render(piece, Portion(limit, bytes_max, wanted), Form.LIST)
+
+
+def _ids(piece: Piece, limit: int = 1_000, bytes_max: int = 1 << 20) -> list[int]:
+    answer = _answer(piece, limit, bytes_max)
+    listed = json.loads(answer.content)
+    ids = [entry["sequence-id"] for entry in listed["changes-list"]]
+    assert answer.entries == len(ids)
+    assert answer.last_sequence_id == listed["last-sequence-id"] == ids[-1]
+    assert listed["last-lsn"] == listed["changes-list"][-1]["lsn"]
+    return ids
 
 
 def _only(change: Change) -> dict[str, Any]:
-    (entry,) = json.loads(changes_list(piece_of([change]), 10))["changes-list"]
+    (entry,) = json.loads(_answer(piece_of([change])).content)["changes-list"]
     return dict(entry)
 
 
@@ -84,10 +97,65 @@ def test_bytes_bound_holds_but_one_entry_always_comes() -> None:
 
 
 def test_empty_piece_is_an_empty_list_with_the_bounds() -> None:
-    document = json.loads(changes_list(piece_of([PLAIN], first=2), 10))
+    document = json.loads(_answer(piece_of([PLAIN], first=2)).content)
     assert document == {
         "changes-list": [], "incarnation": "incarnation-1", "head-sequence-id": 1, "oldest-sequence-id": 1,
+        "last-sequence-id": 1, "last-lsn": None,
     }  # fmt: skip
+
+
+K1, K2 = EntryFilter(key=b"k1"), EntryFilter(key=b"k2")
+
+
+def _keyed(keys: str, *, tx: bytes = b"") -> list[Change]:
+    return [
+        Change(
+            b"{}",
+            key=f"k{key}".encode(),
+            source_tx=tx,
+            tx_index=index,
+            tx_last=bool(tx) and index == len(keys) - 1,
+        )
+        for index, key in enumerate(keys)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "ids", "last"),
+    [(1, [1], 3), (2, [1, 4], 6), (3, [1, 4], 6), (4, [1, 4, 7, 8], 9), (9, [1, 4, 7, 8], 9)],
+)
+def test_a_filtered_cut_falls_behind_a_whole_transaction(limit: int, ids: list[int], last: int) -> None:
+    piece = piece_of(_keyed("122", tx=b"a"), _keyed("122", tx=b"b"), _keyed("112", tx=b"c"))
+    answer = _answer(piece, limit, wanted=K1)
+    found = [entry["sequence-id"] for entry in json.loads(answer.content)["changes-list"]]
+    assert (found, answer.entries, answer.last_sequence_id) == (ids, len(ids), last)
+
+
+def test_a_filtered_answer_stops_before_the_transaction_that_does_not_fit() -> None:
+    piece = piece_of(_keyed("2222", tx=b"a"), _keyed("111", tx=b"b"))
+    answer = _answer(piece, 2, wanted=K1)
+    assert (answer.entries, answer.last_sequence_id) == (0, 4), "the position moves, nothing is torn"
+    answer = _answer(piece_of(_keyed("2222", tx=b"a"), _keyed("111", tx=b"b"), first=5), 2, wanted=K1)
+    assert (answer.entries, answer.last_sequence_id) == (2, 6), "larger than the limit: it must be torn"
+
+
+def test_events_have_their_ids_and_an_id_alone_moves_past_what_was_filtered() -> None:
+    piece = piece_of(_keyed("121"))
+    found = render(piece, Portion(wanted=K2), Form.EVENTS).content
+    assert found.startswith(b'id: 2\nevent: change\ndata: {"sequence-id":2,')
+    assert found.endswith(b"}\n\nid: 3\n\n")
+    assert render(piece, Portion(wanted=EntryFilter(key=b"k9")), Form.EVENTS).content == b"id: 3\n\n"
+    everything = render(piece, Portion(), Form.EVENTS).content
+    assert everything.count(b"id: ") == everything.count(b"event: change\n") == 3
+
+
+def test_line_ends_in_a_value_become_lines_of_data() -> None:
+    found = render(piece_of([Change(b'{"a":\r\n1,\r"b":\n2}', key=b"k")]), Portion(), Form.EVENTS).content
+    lines = found.splitlines()
+    assert b"\r" not in found
+    data = b"\n".join(line.removeprefix(b"data: ") for line in lines if line.startswith(b"data: "))
+    assert json.loads(data)["changes"] == {"a": 1, "b": 2}
+    assert all(line.startswith((b"id: ", b"event: ", b"data: ")) or not line for line in lines)
 
 
 def test_key_that_the_producer_left_out_is_the_sequence_id() -> None:
@@ -137,6 +205,6 @@ def test_any_object_comes_out_as_the_bytes_it_went_in_as(value: Any, ascii_only:
     value.pop("uuid", None)
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
     (entry,) = decode_entries(b'{"agent-id":"a","changes":' + text + b"}")
-    rendered = changes_list(piece_of([change_of(entry, 0, FeedSettings())]), 10)
+    rendered = _answer(piece_of([change_of(entry, 0, FeedSettings())])).content
     assert b'"changes":' + text + b',"op"' in rendered
     assert json.loads(rendered)["changes-list"][0]["changes"] == value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import PortInUse, Usage
-from headrace.server.run import Address, bind, check_exposure, parse_address
+from headrace.server.run import Address, ServeSettings, bind, check_exposure, parse_address
 
 
 @pytest.mark.parametrize(
@@ -31,19 +31,19 @@ def test_what_is_no_address(text: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
 def test_loopback_needs_no_flag(host: str) -> None:
-    check_exposure(Address(host, 1), insecure=False)
+    check_exposure(Address(host, 1), ServeSettings())
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3"])
 def test_other_addresses_need_insecure(host: str) -> None:
     with pytest.raises(Usage):
-        check_exposure(Address(host, 1), insecure=False)
-    check_exposure(Address(host, 1), insecure=True)
+        check_exposure(Address(host, 1), ServeSettings())
+    check_exposure(Address(host, 1), ServeSettings(insecure=True))
 
 
 def test_host_that_does_not_exist_is_a_usage_error() -> None:
     with pytest.raises(Usage):
-        check_exposure(Address("no such host", 1), insecure=False)
+        check_exposure(Address("no such host", 1), ServeSettings())
 
 
 def test_bind_takes_a_free_port_and_says_when_one_is_taken() -> None:

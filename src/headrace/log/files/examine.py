@@ -16,6 +16,7 @@ from typing import Final
 from headrace.errors import JournalCorrupt, JournalLoss, StoreUnavailable
 from headrace.log.control import decode_control
 from headrace.log.damage import Damage, DamageKind
+from headrace.log.files.above import acknowledged_end, intact_above, is_index
 from headrace.log.files.findings import Findings, Segment
 from headrace.log.files.index import place_of
 from headrace.log.files.scan import Hole, scan
@@ -25,7 +26,7 @@ from headrace.runtime.disk import Disk
 from headrace.wire import mark as wire_mark
 from headrace.wire import segment as wire_segment
 from headrace.wire.frame import FIRST_POSITION, HEADER_SIZE, Frame, FrameHeader, FrameKind, parse_header
-from headrace.wire.mark import decode_marks
+from headrace.wire.mark import damaged_copy, decode_marks
 from headrace.wire.segment import FramePlace
 
 START_SEARCH_BYTES: Final = 1 << 20
@@ -46,10 +47,12 @@ def examine(
     findings = Findings(folder)
     try:
         paths = disk.list(folder / "journal", SUFFIX)
-        _examine_mark(disk, findings)
+        page = _mark_page(disk, folder / "mark")
+        _examine_mark(page, findings)
         for path in paths:
             _open_segment(disk, path, findings)
         _join(findings)
+        _look_above(disk, page, findings)
         _Reading(findings, feed, progress).all()
     except OSError as error:
         findings.close()
@@ -60,23 +63,19 @@ def examine(
     return findings
 
 
-def _examine_mark(disk: Disk, findings: Findings) -> None:
+def _examine_mark(page: bytes | None, findings: Findings) -> None:
     path = findings.folder / "mark"
-    if not disk.exists(path):
+    if page is None:
         findings.damages.append(Damage(DamageKind.MARK, path, 0, f"{path}: the mark is missing"))
         return
-    with disk.open(path, readonly=True) as file:
-        page = file.read_at(0, wire_mark.FILE_SIZE + 1)
     findings.mark = mark = decode_marks(page, str(path))
     if mark is None:
         findings.damages.append(
             Damage(DamageKind.MARK, path, 0, f"{path}: both copies of the mark are damaged")
         )
         return
-    other = wire_mark.SLOT_SIZE - mark.offset
-    slot = page[other : other + wire_mark.SLOT_SIZE]
-    unused = mark.counter == 0 and not slot.strip(b"\x00")
-    if not unused and decode_marks(bytes(other) + slot, str(path)) is None:
+    other = damaged_copy(page, mark, str(path))
+    if other is not None:
         detail = f"{path}: one copy of the mark is damaged; the other ends at {mark.end:#x}"
         findings.damages.append(Damage(DamageKind.MARK, path, other, detail))
     rest = page[2 * wire_mark.SLOT_SIZE :]
@@ -85,6 +84,13 @@ def _examine_mark(disk: Disk, findings: Findings) -> None:
         findings.damages.append(
             Damage(DamageKind.MARK, path, at, f"{path}: the page around the mark is damaged")
         )
+
+
+def _mark_page(disk: Disk, path: Path) -> bytes | None:
+    if not disk.exists(path):
+        return None
+    with disk.open(path, readonly=True) as file:
+        return file.read_at(0, wire_mark.FILE_SIZE + 1)
 
 
 def _open_segment(disk: Disk, path: Path, findings: Findings) -> None:
@@ -145,13 +151,31 @@ def _join(findings: Findings) -> None:
             detail = f"{findings.folder / 'mark'}: the mark ends at {mark.end:#x}, below the newest segment"
             findings.damages.append(Damage(DamageKind.MARK, findings.folder / "mark", 0, detail))
             return
-        above = last.end - mark.end
-        if above > 0:
-            findings.notes.append(
-                f"{last.path}: {above} bytes above the mark were not looked at (what a crash left, or a server at work)"
-            )
-            last.end = mark.end
+        last.end = min(last.end, mark.end)
         _check_end(last, DamageKind.END, mark.end, findings)
+
+
+def _look_above(disk: Disk, page: bytes | None, findings: Findings) -> None:
+    """Take for the journal what stands above the mark and must, or may, have been acknowledged."""
+    mark, last = findings.mark, findings.segments[-1] if findings.segments else None
+    if mark is None or last is None or last.start_size is None:
+        return
+    if not last.first_position <= mark.end <= last.end:
+        return
+    above = last.read(mark.end, last.file.size())
+    end = acknowledged_end(above, mark.end)
+    intact = end + intact_above(above[end - mark.end :], end)
+    has_damaged_copy = damaged_copy(page or b"", mark, "mark") is not None
+    is_doubtful = has_damaged_copy and not is_index(above[intact - mark.end :])
+    is_still = page == _mark_page(disk, findings.folder / "mark")  # else a server is at work
+    if is_still and (is_doubtful or end > mark.end):
+        findings.is_end_doubtful = is_doubtful
+        last.end = mark.end + len(above) if is_doubtful else end
+    left = mark.end + len(above) - last.end
+    if left > 0:
+        findings.notes.append(
+            f"{last.path}: {left} bytes above the mark were not looked at (what a crash left, or a server at work)"
+        )
 
 
 def _check_end(segment: Segment, kind: DamageKind, wanted: int, findings: Findings) -> None:

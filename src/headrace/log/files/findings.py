@@ -49,6 +49,8 @@ class Findings:
     frames: int = 0
     entries: int = 0
     bytes: int = 0
+    is_end_doubtful: bool = False
+    """Whether damaged bytes at the journal's end may have been acknowledged, because a copy of the mark is damaged."""
 
     def close(self) -> None:
         """Let go of the files."""

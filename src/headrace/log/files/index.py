@@ -50,16 +50,17 @@ class OpenIndex:
     def __init__(self) -> None:
         self._feeds: dict[int, _FeedPlaces] = {}
         self.frames = 0
-        """How many frames are listed."""
+        """How many frames were added, those that are not listed included."""
 
     @property
     def weight(self) -> int:
-        """Bytes of memory that this index takes, about."""
+        """Bytes of memory that this index takes, at most, about."""
         return 24 * self.frames + 512 * len(self._feeds)
 
     def extend(self, headers: Iterable[FrameHeader]) -> None:
         """Add the newest frames of their feeds, in journal order; those that carry no entries are passed over."""
         for header in headers:
+            self.frames += 1
             if header.kind != FrameKind.ENTRIES:
                 continue
             feed = self._feeds.get(header.region_id)
@@ -69,7 +70,6 @@ class OpenIndex:
             feed.counts.append(header.count)
             feed.sizes.append(header.size)
             feed.firsts.append(header.first_sequence_id)
-            self.frames += 1
 
     def places(self, region_id: int, first: int, last: int, *, frames_max: int) -> list[FramePlace]:
         """Return entry frames of the feed that overlap sequence ids ``first`` … ``last``, oldest first."""

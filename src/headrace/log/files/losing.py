@@ -56,10 +56,11 @@ def skip(work: Repairing, bad: Sequence[Damage]) -> None:
     for damage in bad:
         before = damage.position
         header = damage.header if damage.kind != DamageKind.HOLE else None
-        ts = _clock_before(work, damage.end) if header is None else header.global_ts
+        ts = _clock_before(work, damage.end, final) if header is None else header.global_ts
         work.step(
             f"{damage.file}: skip positions {before:#x} to {damage.end:#x}, kept in {work.kept(f'{before:016x}.bin')}",
             _filler(work, damage, header, ts),
+            file=damage.file,
         )
 
 
@@ -81,16 +82,16 @@ def _filler(
     return write
 
 
-def _clock_before(work: Repairing, position: int) -> int:
+def _clock_before(work: Repairing, position: int, final: Rebuilt) -> int:
     """A timestamp that is below all that stands from ``position`` on, and as late as that allows."""
     for segment, later in zip(work.findings.segments, [*work.findings.segments[1:], None], strict=True):
         if segment.first_position <= position < segment.end:
             for found in scan(segment.read, position, segment.end):
                 if not isinstance(found, Hole):
-                    return found[0].global_ts - 1
+                    return max(0, found[0].global_ts - 1)
         if position <= segment.end and later is not None:
             return later.state.global_ts
-    return work.mark.global_ts if work.mark is not None else 0
+    return max(final.replay.state.global_ts, work.mark.global_ts if work.mark is not None else 0)
 
 
 def cut(work: Repairing, bad: Sequence[Damage]) -> None:
@@ -147,10 +148,10 @@ def _append(work: Repairing, tails: Sequence[FeedTail], final: Rebuilt) -> None:
     def write() -> None:
         old = work.mark.end if work.mark is not None else last.end
         above = last.read(old, last.file.size())
-        intact = above[: last.end - old]
+        intact = above[: last.end - old].ljust(last.end - old, b"\x00")
         torn = above[last.end - old :]
         if torn.strip(b"\x00"):
-            work.disk.write_whole(work.folder / f"torn-{last.end:016x}.bin", torn)
+            work.disk.write_beside(work.folder / f"torn-{last.end:016x}.bin", torn)
         frames, global_ts = _controls(work, tails, last.end, final)
         with work.disk.open(last.path) as file:
             file.write_at(last.offset_of(old), intact + frames)
@@ -160,7 +161,7 @@ def _append(work: Repairing, tails: Sequence[FeedTail], final: Rebuilt) -> None:
         work.mark = Mark(work.counter(), last.end, global_ts)
         MarkFile.create(work.disk, work.folder / "mark", work.mark)
 
-    work.step(f"{last.path}: write {len(tails)} control frames at the journal's end", write)
+    work.step(f"{last.path}: write {len(tails)} control frames at the journal's end", write, file=last.path)
 
 
 def _controls(work: Repairing, tails: Sequence[FeedTail], position: int, final: Rebuilt) -> tuple[bytes, int]:

@@ -26,6 +26,8 @@ class MarkFile:
             self.close()
             raise JournalCorrupt(f"{path}: both copies of the mark fail their checksum")
         self.current = found
+        self.damaged_copy = wire_mark.damaged_copy(self._map[:], found, str(path))
+        """Where in the file a damaged copy stood when it was opened, or None: the damaged one may have been the newer."""
 
     @staticmethod
     def create(disk: Disk, path: Path, first: Mark) -> None:
@@ -42,7 +44,7 @@ class MarkFile:
         self._map[offset : offset + wire_mark.SLOT_SIZE] = self.current.encode()
 
     def sync(self) -> None:
-        """Make the mark durable, or raise SyncFailed; needed only before a new segment begins.
+        """Make the mark durable, or raise SyncFailed; needed before a new segment begins.
 
         (A crash of the machine may set it back, and it must never lie below the newest segment.) It is stored once more
         first: after a sync that failed, in an earlier process too, the page may be called clean and be on no disk. Both its
@@ -54,6 +56,18 @@ class MarkFile:
         except OSError as error:
             raise SyncFailed(error.errno, f"the mark was not synced: {error.strerror}") from error
         self._file.sync()
+
+    def settle(self, end: int, global_ts: int) -> None:
+        """Have both copies name ``end``, durably: after a recovery and at a clean stop. SyncFailed.
+
+        Whichever of them is damaged later, the other one says the same. Nothing is written where they agree already.
+        """
+        newest = self.current._replace(end=end, global_ts=global_ts)
+        copies = (newest, newest._replace(counter=newest.counter - 1)) if newest.counter else ()
+        at = [(one.offset, one.offset + wire_mark.SLOT_SIZE) for one in copies]
+        if [self._map[begin:stop] for begin, stop in at] != [one.encode() for one in copies] or not copies:
+            self.store(end, global_ts)
+            self.sync()
 
     def close(self) -> None:
         """Let go of mapping and file."""

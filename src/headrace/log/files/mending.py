@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from headrace.log.damage import Damage, DamageKind
-from headrace.log.files.findings import Segment
+from headrace.log.files.above import intact_above, is_index
+from headrace.log.files.findings import Findings, Segment
 from headrace.log.files.index import place_of
 from headrace.log.files.mark import MarkFile
 from headrace.log.files.plan import Repairing
-from headrace.log.files.rebuild import end_of_intact, intact_above, rebuilt, rebuilt_start
+from headrace.log.files.rebuild import end_of_intact, rebuilt, rebuilt_start
 from headrace.log.files.scan import Hole, scan
 from headrace.log.tail import decode_state
-from headrace.wire.frame import FrameKind
+from headrace.wire.frame import HEADER_SIZE, FrameKind
 from headrace.wire.mark import Mark
 from headrace.wire.segment import SegmentStart, encode_index
 
@@ -43,19 +45,38 @@ def _start_writer(work: Repairing, segment: Segment, start: SegmentStart) -> Cal
 
 
 def mend_end(work: Repairing) -> None:
-    """The journal ends at the mark, and behind intact frames above it; without a mark behind the last intact frame."""
-    last = work.findings.segments[-1]
+    """The journal ends at the mark, and behind intact frames above it.
+
+    Without a whole mark nobody knows whether the end was torn or acknowledged: damage there is damage, too.
+    """
+    findings = work.findings
+    last = findings.segments[-1]
     above = last.file.read_at(last.offset_of(last.end), last.file.size())
     if work.mark is None or work.mark.end < last.first_position:
         end = end_of_intact(last)
-        holes = [
-            damage for damage in work.findings.damages if damage.position == end and damage.end == last.end
-        ]
-        work.findings.damages = [damage for damage in work.findings.damages if damage not in holes]
-        last.end = end
-    elif not any(damage.kind == DamageKind.END for damage in work.findings.damages):
+        findings.is_end_doubtful = not is_index(last.read(end, last.file.size()))
+        if not findings.is_end_doubtful:
+            findings.damages = [one for one in findings.damages if (one.position, one.end) != (end, last.end)]
+            last.end = end
+    elif not any(damage.kind == DamageKind.END for damage in findings.damages):
         last.end += intact_above(above, last.end)
+    if findings.is_end_doubtful:
+        _make_room(findings, last)
+
+
+def _make_room(findings: Findings, last: Segment) -> None:
+    """What is too short for a frame to be put over it is taken for longer: nothing stands behind it."""
+    for number, damage in enumerate(findings.damages):
+        short = damage.position + 2 * HEADER_SIZE - damage.end
+        if damage.kind == DamageKind.HOLE and damage.end == last.end and short > 0:
+            last.end += short
+            findings.damages[number] = replace(damage, end=last.end)
+
+
+def mend_mark(work: Repairing) -> None:
+    """Write a damaged mark again."""
     if any(damage.kind == DamageKind.MARK for damage in work.findings.damages):
+        last = work.findings.segments[-1]
         work.step(
             f"{work.folder / 'mark'}: write the mark again, at {last.end:#x}", partial(_set_mark_to_end, work)
         )
@@ -80,6 +101,7 @@ def mend_copies(work: Repairing, bad: Sequence[Damage]) -> None:
             work.step(
                 f"{damage.file}: write the damaged header at position {position:#x} again from its other copy",
                 _writer(work, damage.file, position, header.encode()),
+                file=damage.file,
             )
 
 
@@ -98,7 +120,9 @@ def mend_indexes(work: Repairing) -> None:
     hurt = {damage.file for damage in work.findings.damages if damage.kind != DamageKind.MARK}
     for segment in work.findings.segments[:-1]:
         if segment.path in hurt and not any(damage.file == segment.path for damage in work.made.unmended):
-            work.step(f"{segment.path}: make its index again", _index_writer(work, segment))
+            work.step(
+                f"{segment.path}: make its index again", _index_writer(work, segment), file=segment.path
+            )
 
 
 def _index_writer(work: Repairing, segment: Segment) -> Callable[[], None]:

@@ -25,10 +25,11 @@ class Mode(StrEnum):
 
 @dataclass(slots=True)
 class Step:
-    """One thing to do, in words and as a call."""
+    """One thing to do, in words and as a call. ``file``: the one that it writes in place, if it does."""
 
     text: str
     do: Callable[[], None]
+    file: Path | None = None
 
 
 @dataclass(slots=True)
@@ -52,9 +53,9 @@ class Repairing:
     mark: Mark | None
     made: Plan = field(default_factory=Plan)
 
-    def step(self, text: str, do: Callable[[], None]) -> None:
-        """Add a step to the plan."""
-        self.made.steps.append(Step(text, do))
+    def step(self, text: str, do: Callable[[], None], *, file: Path | None = None) -> None:
+        """Add a step to the plan; ``file``: the one that it writes in place."""
+        self.made.steps.append(Step(text, do, file))
 
     def kept(self, name: str) -> Path:
         """Return where something that is removed is kept."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -26,9 +25,7 @@ from headrace.wire.frame import (
     FrameHeader,
     FrameKind,
     encode_frame,
-    parse_header,
 )
-from headrace.wire.run import intact_frames
 from headrace.wire.segment import SegmentStart
 
 FILLER_BYTES_MAX: Final = 16 << 20
@@ -210,17 +207,6 @@ def end_of_intact(segment: Segment) -> int:
         if not isinstance(item, Hole) and item[0].end <= segment.end:
             end = item[0].end
     return end
-
-
-def intact_above(above: bytes, position: int) -> int:
-    """Return how many bytes of ``above``, which stand from ``position`` on, are intact frames in a row; FormatTooNew."""
-    size = sum(frame.header.size for frame in intact_frames(above, position))
-    parse_header(above, size, stands=partial(_stands_at, position + size))  # FormatTooNew is no torn end
-    return size
-
-
-def _stands_at(position: int, header: FrameHeader) -> bool:
-    return header.position == position
 
 
 def fillers(

@@ -2,8 +2,9 @@
 
 Below the mark everything was acknowledged: a bad frame there is *corruption*, reported and never cut. Above the mark
 something may have been, because a crash of the machine can set the mark back: intact frames are written again and synced
-(after a failed fsync the page cache may hold what the disk does not) before the mark moves over them, and what follows the
-first bad one is the *torn end*, kept in a file of its own.
+(after a failed fsync the page cache may hold what the disk does not) before the mark moves over them. Bad frames before one
+that was written only after they were durable are corruption as well. What is left is the *torn end*, kept in a file of its
+own; unless a copy of the mark is damaged, which may have named an end behind it: then nothing is cut without a person.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.errors import JournalCorrupt, JournalLoss
+from headrace.log.files.above import durable_end, is_index
 from headrace.log.files.index import OpenIndex
 from headrace.log.files.mark import MarkFile
 from headrace.log.files.redo import Adopted, Damaged, Unjoined, redo
@@ -23,7 +25,6 @@ from headrace.runtime.disk import Disk
 from headrace.runtime.logs import get_logger
 from headrace.wire.frame import MAGIC, FrameHeader, parse_header
 from headrace.wire.run import intact_frames
-from headrace.wire.segment import INDEX_MAGIC
 
 logger = get_logger("log")
 
@@ -42,7 +43,8 @@ class Recovered:
 def recover(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Path) -> Recovered:
     """Replay ``segment`` up to the mark and take over intact frames above it; leaves the mark at the journal's end.
 
-    Raises JournalLoss if the segment ends below the mark, JournalCorrupt if the mark stands inside a frame.
+    Both its copies are the same then, and durable. Raises JournalLoss if the segment ends below the mark, JournalCorrupt if
+    the mark stands inside a frame.
     """
     ends = segment.first_position + segment.frame_bytes()
     if not segment.first_position <= mark.current.end <= ends:
@@ -50,21 +52,29 @@ def recover(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Path)
             f"{segment.path}: the journal's last segment reaches from position {segment.first_position:#x} to "
             f"{ends:#x}, but everything up to {mark.current.end:#x} was acknowledged"
         )
-    found = Recovered(Replay(segment.state()), OpenIndex(), mark.current.end)
-    _replay_acknowledged(segment, found)
-    segment.end = found.end
+    found = Recovered(Replay(segment.state()), OpenIndex(), segment.first_position)
+    if mark.damaged_copy is not None:
+        found.alarms.append(
+            f"{torn_folder / 'mark'}: the copy of the mark at byte {mark.damaged_copy} is damaged, or half written; the "
+            f"other one ends at {mark.current.end:#x}"
+        )
+    _replay_acknowledged(segment, mark.current.end, found)
     if found.blocked is None:
         _take_over(disk, segment, mark, torn_folder, found)
+    segment.end = found.end
+    if found.blocked is None:
+        mark.settle(found.end, max(found.replay.state.global_ts, mark.current.global_ts))
     else:
         found.alarms.append(found.blocked)
-        logger.error("the journal is damaged below the mark; appends are refused", reason=found.blocked)
+        logger.error("the journal is damaged; appends are refused", reason=found.blocked)
     return found
 
 
-def _replay_acknowledged(segment: SegmentFile, found: Recovered) -> None:
-    """After damage that hides what happened, replay goes on for the readers' sake only: no append may be judged."""
-    replay, where = found.replay, str(segment.path)
-    for odd in redo(segment.read, segment.first_position, found.end, replay, where, found.index.extend):
+def _replay_acknowledged(segment: SegmentFile, stop: int, found: Recovered) -> None:
+    """Go on to ``stop``. After damage that hides what happened, for the readers' sake only: no append may be judged."""
+    replay, where, begin = found.replay, str(segment.path), found.end
+    found.end = stop
+    for odd in redo(segment.read, begin, stop, replay, where, found.index.extend):
         match odd:
             case Hole():
                 _block(found, f"{where}: both headers of the frame at position {odd.position:#x} are damaged")
@@ -100,34 +110,47 @@ def _over_damage(where: str, damaged: Damaged, found: Recovered) -> None:
 
 
 def _take_over(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Path, found: Recovered) -> None:
-    above = segment.read(found.end, segment.frame_bytes())
-    intact = 0
-    for frame in intact_frames(above, found.end):
+    begin = found.end
+    above = segment.read(begin, segment.frame_bytes())
+    _apply_intact(above, begin, found)
+    while (durable := durable_end(above[found.end - begin :], found.end)) is not None:
+        _replay_acknowledged(segment, durable, found)
+        if found.blocked is not None:
+            return
+        _apply_intact(above[found.end - begin :], found.end, found)
+    kept, torn = above[: found.end - begin], above[found.end - begin :]
+    is_doubtful = mark.damaged_copy is not None and not is_index(torn)
+    if is_doubtful:
+        _block(
+            found,
+            f"{segment.path}: what stands at position {found.end:#x} can't be read and may have been acknowledged, because "
+            "a copy of the mark is damaged; `headrace log repair --cut` ends the journal there",
+        )
+    elif not is_index(torn) and torn.strip(b"\x00"):
+        _keep_torn(disk, torn, found.end, torn_folder, found)
+    if kept or (torn and not is_doubtful):
+        # Written over in place, never cut first: a second crash in between must find them still there.
+        segment.write(begin, kept)
+        if not is_doubtful:
+            segment.cut(found.end)
+        segment.sync()
+    if kept:
+        logger.info("frames above the mark were taken over", bytes=len(kept), end=found.end)
+
+
+def _apply_intact(above: bytes, position: int, found: Recovered) -> None:
+    for frame in intact_frames(above, position):
         try:
             found.replay.apply(frame)
         except JournalCorrupt:
             break
         found.index.extend((frame.header,))
-        intact += frame.header.size
-    torn = above[intact:]
-    if torn and not torn.startswith(INDEX_MAGIC) and torn.strip(b"\x00"):
-        _keep_torn(disk, torn, found.end + intact, torn_folder, found)
-    if above:
-        # Written over in place, never cut first: a second crash in between must find them still there.
-        segment.write(found.end, above[:intact])
-        segment.cut(found.end + intact)
-        segment.sync()
-    if intact:
-        found.end += intact
-        mark.store(found.end, found.replay.state.global_ts)
-        logger.info("frames above the mark were taken over", bytes=intact, end=found.end)
-    segment.end = found.end
+        found.end = frame.header.end
 
 
 def _keep_torn(disk: Disk, torn: bytes, position: int, torn_folder: Path, found: Recovered) -> None:
-    path = torn_folder / f"torn-{position:016x}.bin"
     holds_frame = _holds_header(torn, position)  # FormatTooNew before anything is written
-    disk.write_whole(path, torn)
+    path = disk.write_beside(torn_folder / f"torn-{position:016x}.bin", torn)
     logger.warning(
         "the torn end of the journal was set aside", bytes=len(torn), position=position, file=str(path)
     )

@@ -12,6 +12,8 @@ RESERVE_BYTES_MIN: Final = 1 << 30
 """The least that is kept free unless a setting says otherwise."""
 RESERVE_SHARE: Final = 20
 """One part in so many of the volume is kept free."""
+CLEAR_SHARE: Final = 8
+"""One part in so many of the reserve on top of it is clear room."""
 
 
 class Reserve:
@@ -23,6 +25,12 @@ class Reserve:
         self.bytes = given
         if given is None:
             self.bytes = max(RESERVE_BYTES_MIN, disk.volume_bytes(folder) // RESERVE_SHARE)
+
+    def has_clear_room(self) -> bool:
+        """Return whether so much is free that appends are not refused again at once: the reserve and an eighth of it."""
+        if not self.bytes:
+            return True
+        return self._disk.free_bytes(self._folder) >= self.bytes + self.bytes // CLEAR_SHARE
 
     def check(self, size: int) -> None:
         """Raise DiskReserve if ``size`` more bytes would leave less than the reserve."""

@@ -18,7 +18,7 @@ from headrace.errors import (
 from headrace.log.files import reading
 from headrace.log.files.cache import SegmentCache
 from headrace.log.files.index import Index, OpenIndex, SealedIndex
-from headrace.log.files.scan import Hole, scan
+from headrace.log.files.scan import Hole, header_at, next_frame, scan
 from headrace.log.tail import JournalState, StateBegins, decode_begins, decode_state
 from headrace.runtime.disk import DiskFile
 from headrace.runtime.logs import get_logger
@@ -192,12 +192,21 @@ class SegmentFile:
         return min(found, default=None)
 
     def _clock_after(self, place: FramePlace) -> int:
-        """Return the clock after a frame; where neither of its headers can be read, later than any: a walk must meet it."""
+        """Return the clock after a frame.
+
+        Where neither of its headers can be read: what the next one leaves room for, so that a stream finds what is behind;
+        if there is none, later than any, because a walk must meet it.
+        """
         for at in (place.position, place.position + place.size - HEADER_SIZE):
             header = parse_header(self.read(at, HEADER_SIZE))
             if header is not None and (header.position, header.size) == (place.position, place.size):
                 return header.last_global_ts
-        return 1 << 64
+        end = place.position + place.size
+        header = parse_header(self.read(end, HEADER_SIZE))
+        if header is None or header.position != end:  # damaged as well, or the last one
+            at = next_frame(self.read, end - 1, self.end)
+            header = header_at(self.read, at, self.end) if at < self.end else None
+        return header.global_ts - 1 if header is not None else 1 << 64
 
     def read(self, position: int, size: int) -> bytes:
         """Return up to ``size`` bytes from ``position`` on; fewer at the end of the file."""

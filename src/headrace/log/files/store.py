@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -41,8 +41,12 @@ logger = get_logger("log")
 SEGMENT_BYTES: Final = 128 << 20
 """A journal segment takes frames up to this size; retention drops whole segments."""
 SEGMENT_FRAMES_MAX: Final = 1 << 17
-"""A journal segment takes so many frames of entries, however small: the open one's index is then at most 3.5 MB, and opening
-a journal reads no more frames than these."""
+"""A journal segment takes so many frames, however small and of whatever kind: the open one's index is then at most 3.5 MB,
+and opening a journal reads no more frames than these (or one group, if that has more)."""
+
+
+class _CutOff(StoreUnavailable):
+    """The disk is full, and what was written of a group was cut off again: nothing of it stands."""
 
 
 class FileStore:
@@ -84,13 +88,13 @@ class FileStore:
             self._reserve = Reserve(self._disk, self._journal, disk_reserve_bytes)
             self._open()
         except OSError as error:
-            self.close()
+            self._let_go()
             raise StoreUnavailable(
                 f"{folder}: this data folder can't be used: {error}",
                 hint="Check its owner, its rights and the free space on its volume.",
             ) from error
         except BaseException:
-            self.close()
+            self._let_go()
             raise
 
     def _keep_names(self) -> None:
@@ -122,7 +126,7 @@ class FileStore:
         if not self._disk.exists(mark_path):
             if paths:
                 raise JournalCorrupt(f"{mark_path}: the mark is missing beside {len(paths)} journal segments")
-            MarkFile.create(self._disk, mark_path, Mark(0, FIRST_POSITION, 0))
+            MarkFile.create(self._disk, mark_path, Mark(1, FIRST_POSITION, 0))
         self._mark = MarkFile(self._disk, mark_path)
         if not paths:
             if self._mark.current.end != FIRST_POSITION:
@@ -163,14 +167,16 @@ class FileStore:
         if data:
             self._reserve.check(len(data))
             self._write(data, len(group.frames))
-            self._mark.store(self._end + len(data), group.global_ts)
-        with self._guard:
-            self._end += len(data)
-            self._segments.newest.end = self._end
-            self._global_ts = group.global_ts
-            self._next_region_id = group.next_region_id
-            self._index.extend(header for header, _ in group.frames)
-            self._tails.update(group.tails)
+        with self._failing_closed():
+            if data:
+                self._mark.store(self._end + len(data), group.global_ts)
+            with self._guard:
+                self._end += len(data)
+                self._segments.newest.end = self._end
+                self._global_ts = group.global_ts
+                self._next_region_id = group.next_region_id
+                self._index.extend(header for header, _ in group.frames)
+                self._tails.update(group.tails)
         for callback in self._callbacks:
             try:
                 callback()
@@ -188,21 +194,40 @@ class FileStore:
         return None
 
     def _write(self, data: bytes, frames: int) -> None:
-        try:
-            filled = self._end - self._segments.newest.first_position
-            is_full = filled + len(data) > self._segment_bytes
-            if filled and (is_full or self._index.frames + frames > self._segment_frames_max):
-                self._roll()
-            self._segments.newest.write(self._end, data)
-        except OSError as error:
-            self._undo(error)
-        try:
-            self._segments.newest.sync()
-        except OSError as error:
-            raise self._stop(f"the disk did not confirm a write: {error}") from error
+        with self._failing_closed():
+            try:
+                filled = self._end - self._segments.newest.first_position
+                is_full = filled + len(data) > self._segment_bytes
+                if filled and (is_full or self._index.frames + frames > self._segment_frames_max):
+                    self._roll()
+                self._segments.newest.write(self._end, data)
+            except OSError as error:
+                raise self._undone(error) from error
+            try:
+                self._segments.newest.sync()
+            except OSError as error:
+                raise self._stop(f"the disk did not confirm a write: {error}") from error
 
-    def _undo(self, error: OSError) -> None:
-        """A write failed before its sync: cut it off again, so that nothing of it can ever be read.
+    @contextlib.contextmanager
+    def _failing_closed(self) -> Iterator[None]:
+        """Stop the writer whatever goes wrong in here, but for a full disk's write that was cut off again.
+
+        What stands on the disk and what is held in memory may differ then: only an opening brings them together.
+        """
+        try:
+            yield
+        except _CutOff:
+            raise
+        except Exception as error:
+            if self._stopped is not None:
+                raise
+            raise self._stop(f"the writer failed: {error!r}") from error
+        except BaseException as error:
+            self._stop(f"the writer was interrupted: {error!r}")
+            raise
+
+    def _undone(self, error: OSError) -> StoreUnavailable | WriterStopped:
+        """A write failed before its sync: cut it off again, so that nothing of it can ever be read; returns the refusal.
 
         A failed sync stops the writer whatever its reason, and so does a segment that was begun but not taken into use.
         """
@@ -210,13 +235,13 @@ class FileStore:
         half_made = begun != self._segments.newest.path and self._disk.exists(begun)
         full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} and not isinstance(error, SyncFailed)
         if half_made or not full:
-            raise self._stop(f"the disk refused a write: {error}") from error
+            return self._stop(f"the disk refused a write: {error}")
         try:
             self._segments.newest.cut(self._end)
             self._segments.newest.sync()
         except OSError as second:
-            raise self._stop(f"the disk refused to cut off a failed write: {second}") from error
-        raise StoreUnavailable(f"the disk is full: {error}") from error
+            return self._stop(f"the disk refused to cut off a failed write: {second}")
+        return _CutOff(f"the disk is full: {error}")
 
     def _stop(self, reason: str) -> WriterStopped:
         self._stopped = reason
@@ -267,10 +292,11 @@ class FileStore:
         if self._stopped is not None:
             raise WriterStopped(f"the journal takes no more: {self._stopped}")
         if self._end > self._segments.newest.first_position:
-            try:
-                self._roll()
-            except OSError as error:
-                self._undo(error)
+            with self._failing_closed():
+                try:
+                    self._roll()
+                except OSError as error:
+                    raise self._undone(error) from error
 
     def _forget_dropped(self, feeds: Mapping[str, FeedTail]) -> None:
         """What the oldest segment continues from, ``feeds``, is what was dropped before it, and nothing else was.
@@ -350,8 +376,20 @@ class FileStore:
         """Return why no append can be taken until a repair or a restart, or None."""
         return self._stopped
 
+    def has_clear_room(self) -> bool:
+        """Return whether the volume has clearly more room than the reserve: see ``reserve.py``."""
+        return self._reserve.has_clear_room()
+
     def close(self) -> None:
-        """Let go of files and locks."""
+        """Let go of files and locks. After a clean stop both copies of the mark name the journal's end, durably."""
+        if self._mark is not None and self._stopped is None:
+            try:
+                self._mark.settle(self._end, self._global_ts)
+            except OSError as error:  # all that it tells of is durable: the next opening finds it
+                logger.warning("the mark could not be made durable", reason=str(error))
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._segments.close()
         if self._mark is not None:
             self._mark.close()

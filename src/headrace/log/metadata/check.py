@@ -14,7 +14,7 @@ from headrace.log.metadata.sqlite_schema import (
     BROKEN,
     check_versions,
     has_content,
-    is_of_format_1,
+    is_of_older_format,
     lenient_text,
     read_only,
     shown,
@@ -68,7 +68,7 @@ def _check_copy(path: Path) -> MetadataCheck:
 def _check(database: sqlite3.Connection, path: Path) -> MetadataCheck:
     database.text_factory = lenient_text
     check_versions(database, path)
-    if is_of_format_1(database):
+    if is_of_older_format(database):
         with contextlib.closing(_upgraded_copy(database)) as copy:
             return _found(copy, path)
     return _found(database, path)
@@ -81,7 +81,7 @@ def _found(database: sqlite3.Connection, path: Path) -> MetadataCheck:
 
 
 def _upgraded_copy(database: sqlite3.Connection) -> sqlite3.Connection:
-    """Rows of format 1 have no checksums yet: the rest can be checked as a server would see it."""
+    """What this version adds at the first start is not there yet: the rest is checked as a server would see it."""
     copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
         database.backup(copy)

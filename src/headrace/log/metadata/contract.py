@@ -11,16 +11,34 @@ can't be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 from headrace.log.metadata.damages import Damages
-from headrace.log.metadata.rows import AlarmRow, ListenerRow, RowDamage, SubscriberRow
+from headrace.log.metadata.rows import (
+    TABLES,
+    AlarmRow,
+    HydrationRow,
+    ListenerRow,
+    RowDamage,
+    SnapshotRow,
+    SubscriberRow,
+    Table,
+)
 
-__all__ = ["ALARMS_MAX", "AlarmRow", "ListenerRow", "Metadata", "RowDamage", "SubscriberRow"]
+__all__ = [
+    "ALARMS_MAX",
+    "AlarmRow",
+    "HydrationRow",
+    "ListenerRow",
+    "Metadata",
+    "RowDamage",
+    "SnapshotRow",
+    "SubscriberRow",
+]
 
 ALARMS_MAX: Final = 500
-"""Alarms shown: all that stand, then the newest cleared ones."""
+"""Alarms shown: all that stand, then the newest cleared ones. And cleared ones that are kept."""
 
 
 class Metadata(Protocol):
@@ -29,8 +47,8 @@ class Metadata(Protocol):
     damages: Damages
     """Rows that failed their checksum when they were last read."""
 
-    def check(self) -> list[RowDamage]:
-        """Read every row, and return those that fail their checksum."""
+    def check(self, tables: Sequence[Table[Any]] = TABLES) -> list[RowDamage]:
+        """Read every row of ``tables``, and return the rows that fail their checksum, those met in other tables too."""
 
     def forget_damaged(self) -> list[RowDamage]:
         """Remove the rows that fail their checksum, and return them: what they said is lost for good."""
@@ -61,20 +79,60 @@ class Metadata(Protocol):
         MetadataCorrupt if its row is damaged: its place can't be told any more.
         """
 
-    def move_subscribers(self, places: Iterable[tuple[str, str, str]], now_ms: int) -> None:
+    def move_subscribers(self, places: Iterable[tuple[str, str, str]], now_ms: int) -> list[SubscriberRow]:
         """Move (subject, subscriber id) to an LSN, forward only, and note that it was seen; one transaction for all.
 
-        A damaged row stays as it is: :meth:`Damages.raise_if_damaged` afterwards says so to whoever it belongs to.
+        Returns the rows as they stand then, in no order. Whoever is not among them has no row, so that nothing is stored, or
+        a damaged one, which stays as it is: :meth:`Damages.raise_if_damaged` afterwards says so to whoever it belongs to.
         """
 
     def subscribers(self) -> list[SubscriberRow]:
         """Return all subscribers, by name."""
 
+    def least_place(self, seen_after_ms: int) -> str | None:
+        """Return the least LSN of the subscribers that were seen later than that, None if there are none.
+
+        Without a look at checksums: it may be that of a damaged row.
+        """
+
+    def forget_subscribers(self, seen_before_ms: int, rows_max: int) -> list[SubscriberRow]:
+        """Remove subscribers that were last seen earlier than that, so many at most, and return them. Damaged rows stay."""
+
+    def change_hydration(
+        self, listener_id: str, feed: str, change: Callable[[HydrationRow | None], HydrationRow]
+    ) -> HydrationRow:
+        """Take or renew a hydration lease: keep, and return, what ``change`` makes of it.
+
+        ``change`` gets None where there is none or its row is damaged, which is then written anew. It may be called twice.
+        """
+
+    def end_hydration(self, listener_id: str, feed: str) -> None:
+        """End a hydration lease; nothing happens if there is none. A damaged row goes too."""
+
+    def hydration(self, listener_id: str, feed: str) -> HydrationRow | None:
+        """Return a hydration lease, expired or not; None if there is none. MetadataCorrupt if its row is damaged."""
+
+    def hydrations(self, feed: str) -> list[HydrationRow]:
+        """Return the hydration leases of a feed, expired or not, by the listener's name."""
+
+    def keep_snapshot(self, row: SnapshotRow) -> SnapshotRow:
+        """Keep where a feed's publisher serves snapshots, and return what stands then, with its ticket key.
+
+        A later registration of the same epoch keeps the key that is there; one of another epoch or incarnation brings its
+        own. What an older epoch of the same incarnation says comes too late, and changes nothing.
+        """
+
+    def snapshot(self, feed: str) -> SnapshotRow | None:
+        """Return where a feed's publisher serves snapshots; None if it never said. MetadataCorrupt if its row is damaged."""
+
     def raise_alarm(self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = "") -> int:
         """Raise an alarm and return its id; one that stands for the same (code, feed, agent) is brought up to date."""
 
     def clear_alarms(self, code: str, *, agent_id: str, now_ms: int, feed: str | None = None) -> None:
-        """Clear the alarms of this code that stand against ``agent_id`` (empty: against none), in all feeds or in one."""
+        """Clear the alarms of this code that stand against ``agent_id`` (empty: against none), in all feeds or in one.
+
+        Of those that were cleared the newest :data:`ALARMS_MAX` are kept.
+        """
 
     def alarms(self) -> list[AlarmRow]:
         """Return the alarms that stand, newest first, then the newest cleared ones."""

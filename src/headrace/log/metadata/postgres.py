@@ -12,17 +12,31 @@ from typing import Any, TypeVar
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
+from headrace.errors.root import printable
 from headrace.log.metadata.contract import (
     ALARMS_MAX,
     AlarmRow,
+    HydrationRow,
     ListenerRow,
     Metadata,
     RowDamage,
+    SnapshotRow,
     SubscriberRow,
 )
 from headrace.log.metadata.damages import Damages
-from headrace.log.metadata.postgres_schema import lacks_checksums, shown, upgrade
-from headrace.log.metadata.rows import ALARM, LISTENER, SUBSCRIBER, TABLES, Key, Table, damage_of
+from headrace.log.metadata.postgres_schema import lacks_checksums, present_tables, shown, upgrade
+from headrace.log.metadata.rows import (
+    ALARM,
+    HYDRATION,
+    LISTENER,
+    SNAPSHOT,
+    SUBSCRIBER,
+    TABLES,
+    Key,
+    Table,
+    damage_of,
+    snapshot_of,
+)
 from headrace.log.postgres.pool import Pool
 
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -46,9 +60,9 @@ class PostgresMetadata(Metadata):
     def close(self) -> None:
         """The pool is the store's, which closes it."""
 
-    def check(self) -> list[RowDamage]:
+    def check(self, tables: Sequence[Table[Any]] = TABLES) -> list[RowDamage]:
         def work(connection: Session) -> None:
-            for table in TABLES:
+            for table in tables:
                 stored = _stored(connection, table)
                 self.damages.sift(table, stored)
                 self.damages.all_read(table, stored)
@@ -74,10 +88,7 @@ class PostgresMetadata(Metadata):
     def listener(self, listener_id: str, feed: str) -> ListenerRow | None:
         if "\0" in listener_id:  # what PostgreSQL can't store was never registered
             return None
-        rows = self._rows(LISTENER, "WHERE listener_id = %s AND feed = %s", (listener_id, feed))
-        if not rows:
-            self.damages.raise_if_damaged(LISTENER, (listener_id, feed))
-        return rows[0] if rows else None
+        return self._one(LISTENER, (listener_id, feed))
 
     def listeners(self, feed: str) -> list[ListenerRow]:
         return self._rows(LISTENER, "WHERE feed = %s ORDER BY listener_id", (feed,))
@@ -110,19 +121,86 @@ class PostgresMetadata(Metadata):
             self.damages.raise_if_damaged(SUBSCRIBER, (subject, subscriber_id))
         return found or new
 
-    def move_subscribers(self, places: Iterable[tuple[str, str, str]], now_ms: int) -> None:
+    def move_subscribers(self, places: Iterable[tuple[str, str, str]], now_ms: int) -> list[SubscriberRow]:
         given = {(subject, subscriber_id): lsn for subject, subscriber_id, lsn in places}
 
         def moved(row: SubscriberRow) -> SubscriberRow:
             return row._replace(lsn=max(row.lsn, given[row.subject, row.subscriber_id]), seen_at_ms=now_ms)
 
-        self._move(SUBSCRIBER, given, moved)
+        return self._move(SUBSCRIBER, given, moved)
 
     def subscribers(self) -> list[SubscriberRow]:
         return self._rows(SUBSCRIBER, "ORDER BY subject, subscriber_id")
 
+    def least_place(self, seen_after_ms: int) -> str | None:
+        query = "SELECT min(lsn) FROM headrace_log.subscriber WHERE seen_at_ms > %s"
+        ((least,),) = self._run(lambda connection: connection.execute(query, (seen_after_ms,)).fetchall())
+        return least if least is None else str(least)
+
+    def forget_subscribers(self, seen_before_ms: int, rows_max: int) -> list[SubscriberRow]:
+        # One that comes back at this moment holds its row's lock, or finds no row: it is passed over, or begins anew.
+        where = "WHERE seen_at_ms < %s ORDER BY seen_at_ms LIMIT %s FOR UPDATE SKIP LOCKED"
+        delete = (
+            "DELETE FROM headrace_log.subscriber USING unnest(%s::text[], %s::text[]) AS given (subject, subscriber_id)"
+            " WHERE subscriber.subject = given.subject AND subscriber.subscriber_id = given.subscriber_id"
+        )
+
+        def work(connection: Session) -> list[SubscriberRow]:
+            with connection.transaction():
+                stored = _stored(connection, SUBSCRIBER, where, (seen_before_ms, rows_max))
+                rows = self.damages.sift(SUBSCRIBER, stored)
+                connection.execute(
+                    delete, ([row.subject for row in rows], [row.subscriber_id for row in rows])
+                )
+                return rows
+
+        return self._run(work)
+
+    def change_hydration(
+        self, listener_id: str, feed: str, change: Callable[[HydrationRow | None], HydrationRow]
+    ) -> HydrationRow:
+        def work(connection: Session) -> HydrationRow:
+            with connection.transaction():
+                # Another server may take the same lease: who comes second is to see the first one's row.
+                connection.execute("LOCK TABLE headrace_log.hydration IN SHARE ROW EXCLUSIVE MODE")
+                stored = _stored(
+                    connection, HYDRATION, "WHERE listener_id = %s AND feed = %s", (listener_id, feed)
+                )
+                row = change(self.damages.checked(HYDRATION, stored[0]) if stored else None)
+                _locked(connection, HYDRATION, row)
+                self._put(connection, HYDRATION, [row])
+                return row
+
+        return self._run(work)
+
+    def end_hydration(self, listener_id: str, feed: str) -> None:
+        delete = "DELETE FROM headrace_log.hydration WHERE listener_id = %s AND feed = %s"
+        self._run(lambda connection: connection.execute(delete, (listener_id, feed)))
+        self.damages.mended(HYDRATION, (listener_id, feed))
+        self.damages.tell()
+
+    def hydration(self, listener_id: str, feed: str) -> HydrationRow | None:
+        if "\0" in listener_id:
+            return None
+        return self._one(HYDRATION, (listener_id, feed))
+
+    def hydrations(self, feed: str) -> list[HydrationRow]:
+        return self._rows(HYDRATION, "WHERE feed = %s ORDER BY listener_id", (feed,))
+
+    def keep_snapshot(self, row: SnapshotRow) -> SnapshotRow:
+        def work(connection: Session) -> SnapshotRow:
+            with connection.transaction():
+                stands = snapshot_of(self.damages.checked(SNAPSHOT, _locked(connection, SNAPSHOT, row)), row)
+                self._put(connection, SNAPSHOT, [stands])
+                return stands
+
+        return self._run(work)
+
+    def snapshot(self, feed: str) -> SnapshotRow | None:
+        return self._one(SNAPSHOT, (feed,))
+
     def raise_alarm(self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = "") -> int:
-        detail = detail.replace("\0", "")
+        detail = printable(detail.replace("\0", ""))
 
         def work(connection: Session) -> int:
             with connection.transaction():
@@ -144,11 +222,15 @@ class PostgresMetadata(Metadata):
             "WHERE code = %s AND agent_id = %s AND feed = coalesce(%s::text, feed) AND cleared_at_ms IS NULL "
             "ORDER BY alarm_id FOR UPDATE"
         )
+        surplus = "WHERE cleared_at_ms IS NOT NULL ORDER BY alarm_id DESC OFFSET %s"
 
         def work(connection: Session) -> None:
             with connection.transaction():
                 rows = self.damages.sift(ALARM, _stored(connection, ALARM, where, (code, agent_id, feed)))
                 self._put(connection, ALARM, [row._replace(cleared_at_ms=now_ms) for row in rows])
+                old = self.damages.sift(ALARM, _stored(connection, ALARM, surplus, (ALARMS_MAX,)))
+                numbers = [row.alarm_id for row in old]
+                connection.execute("DELETE FROM headrace_log.alarm WHERE alarm_id = ANY (%s)", (numbers,))
 
         self._run(work)
 
@@ -156,13 +238,21 @@ class PostgresMetadata(Metadata):
         where = "ORDER BY cleared_at_ms IS NOT NULL, raised_at_ms DESC, alarm_id DESC LIMIT %s"
         return self._rows(ALARM, where, (ALARMS_MAX,))
 
+    def _one(self, table: Table[R], key: Key) -> R | None:
+        """The row with this key, None if there is none; MetadataCorrupt if it is damaged."""
+        where = " AND ".join(f"{column} = %s" for column in table.columns[: table.keys])
+        rows = self._rows(table, f"WHERE {where}", key)
+        if not rows:
+            self.damages.raise_if_damaged(table, key)
+        return rows[0] if rows else None
+
     def _rows(self, table: Table[R], where: str, values: Sequence[Any] = ()) -> list[R]:
         return self._run(
             lambda connection: self.damages.sift(table, _stored(connection, table, where, values))
         )
 
-    def _move(self, table: Table[R], keys: Iterable[Key], moved: Callable[[R], R]) -> None:
-        """Change the rows with these keys that are whole; one transaction for all."""
+    def _move(self, table: Table[R], keys: Iterable[Key], moved: Callable[[R], R]) -> list[R]:
+        """Change the rows with these keys that are whole, and return them as they are then; one transaction for all."""
         # Another server may write the same rows: each in one order, else the two could wait for each other.
         given = sorted(keys)
         names = table.columns[: table.keys]
@@ -172,12 +262,14 @@ class PostgresMetadata(Metadata):
         )
         values = [[key[at] for key in given] for at in range(table.keys)]
 
-        def work(connection: Session) -> None:
+        def work(connection: Session) -> list[R]:
             with connection.transaction():
                 rows = self.damages.sift(table, _stored(connection, table, where, values))
-                self._put(connection, table, [moved(row) for row in rows])
+                changed = [moved(row) for row in rows]
+                self._put(connection, table, changed)
+                return changed
 
-        self._run(work)
+        return self._run(work)
 
     def _put(self, connection: Session, table: Table[R], rows: Sequence[R]) -> None:
         """Write whole rows, with their checksums, over those with their keys."""
@@ -228,7 +320,7 @@ def damaged_rows(connection: Session) -> list[RowDamage]:
         return []
     return [
         damage_of(shown(table.name), table, stored)
-        for table in TABLES
+        for table in present_tables(connection)
         for stored in _stored(connection, table)
         if table.whole(stored) is None
     ]
@@ -240,7 +332,7 @@ def remove_damaged(connection: Session) -> list[RowDamage]:
     with connection.transaction():
         if lacks_checksums(connection):
             return removed
-        for table in TABLES:
+        for table in present_tables(connection):
             query = f"SELECT ctid::text, {_columns(table)} FROM {shown(table.name)} FOR UPDATE"  # noqa: S608  # names of ours
             rows = connection.execute(query).fetchall()
             gone = {row[0]: row[1:] for row in rows if table.whole(row[1:]) is None}

@@ -56,6 +56,40 @@ class AlarmRow(NamedTuple):
     cleared_at_ms: int | None
 
 
+class HydrationRow(NamedTuple):
+    """A listener's hydration lease (design §4, rule 6): entries of ``incarnation`` from ``holds_from`` on are retained until
+    ``expires_at_ms``.
+
+    ``snapshot_id`` and ``sequence_id``: the snapshot that it takes, and what that stands for; None until it named one.
+    """
+
+    listener_id: str
+    feed: str
+    incarnation: str
+    holds_from: int
+    snapshot_id: str | None
+    sequence_id: int | None
+    renewed_at_ms: int
+    expires_at_ms: int
+
+
+class SnapshotRow(NamedTuple):
+    """Where the publisher of a feed serves its snapshots, as it said when it registered with this ``epoch``.
+
+    ``url`` None: it serves none. ``ticket_key``: base64url, the secret that tickets are signed with; never shown.
+    """
+
+    feed: str
+    incarnation: str
+    epoch: int
+    url: str | None
+    ticket_key: str
+
+    def __repr__(self) -> str:
+        """Return what holds no secret."""
+        return f"SnapshotRow(feed={self.feed!r}, epoch={self.epoch}, url={self.url!r})"
+
+
 @dataclass(frozen=True, slots=True)
 class Table(Generic[R]):
     """A table whose rows are ``R``. ``columns``: all but the checksum, which stands in a column ``crc`` behind them; the
@@ -93,9 +127,13 @@ def _listener(*values: Any) -> ListenerRow:
 LISTENER: Final = Table("listener", ListenerRow._fields, 2, _listener)
 SUBSCRIBER: Final = Table("subscriber", SubscriberRow._fields, 2, SubscriberRow)
 ALARM: Final = Table("alarm", AlarmRow._fields, 1, AlarmRow)
+HYDRATION: Final = Table("hydration", HydrationRow._fields, 2, HydrationRow)
+SNAPSHOT: Final = Table("snapshot", SnapshotRow._fields, 1, SnapshotRow)
 FORMAT: Final = Table("format", FormatVersion._fields, 0, FormatVersion)
-TABLES: Final[tuple[Table[Any], ...]] = (LISTENER, SUBSCRIBER, ALARM)
+TABLES: Final[tuple[Table[Any], ...]] = (LISTENER, SUBSCRIBER, ALARM, HYDRATION, SNAPSHOT)
 """Those whose rows stand for themselves: one that is damaged concerns no other."""
+SINCE_3: Final = (HYDRATION, SNAPSHOT)
+"""Those that format 3 added."""
 
 
 def row_checksum(table: str, values: Iterable[Any]) -> int:
@@ -117,6 +155,13 @@ def _encoded(value: Any) -> bytes:
     raise TypeError(f"{type(value).__name__} is no type of a column")
 
 
+def snapshot_of(known: SnapshotRow | None, said: SnapshotRow) -> SnapshotRow:
+    """Return what stands once ``said`` was said where ``known`` stood: see ``Metadata.keep_snapshot``."""
+    if known is None or known.incarnation != said.incarnation or known.epoch < said.epoch:
+        return said
+    return known._replace(url=said.url) if known.epoch == said.epoch else known
+
+
 class RowDamage(NamedTuple):
     """A row that fails its checksum. ``detail`` names file, table and key, as far as they can be read."""
 
@@ -127,12 +172,14 @@ class RowDamage(NamedTuple):
     @property
     def feed(self) -> str:
         """The feed it is about, empty if it is about none."""
-        return _shown(self.key[1]) if self.table == LISTENER.name else ""
+        if self.table == SNAPSHOT.name:
+            return _shown(self.key[0])
+        return _shown(self.key[1]) if self.table in {LISTENER.name, HYDRATION.name} else ""
 
     @property
     def who(self) -> str:
         """Whose row it is: a listener's id, a subscriber's name, ``alarm N``."""
-        if self.table == LISTENER.name:
+        if self.table in {LISTENER.name, HYDRATION.name}:
             return _shown(self.key[0])
         if self.table == SUBSCRIBER.name:
             return "/".join(_shown(part) for part in self.key if part != "")

@@ -9,21 +9,34 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from headrace.errors import JournalCorrupt, StoreUnavailable
+from headrace.errors.root import printable
 from headrace.log.metadata.contract import (
     ALARMS_MAX,
     AlarmRow,
+    HydrationRow,
     ListenerRow,
     Metadata,
     RowDamage,
+    SnapshotRow,
     SubscriberRow,
 )
 from headrace.log.metadata.damages import Damages
-from headrace.log.metadata.rows import ALARM, LISTENER, SUBSCRIBER, TABLES, Key, Table
+from headrace.log.metadata.rows import (
+    ALARM,
+    HYDRATION,
+    LISTENER,
+    SNAPSHOT,
+    SUBSCRIBER,
+    TABLES,
+    Key,
+    Table,
+    snapshot_of,
+)
 from headrace.log.metadata.sqlite_schema import BROKEN, check_versions, lenient_text, open_tables, read_only
 
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -106,9 +119,9 @@ class SqliteMetadata(Metadata):
             with database:
                 yield database
 
-    def check(self) -> list[RowDamage]:
+    def check(self, tables: Sequence[Table[Any]] = TABLES) -> list[RowDamage]:
         with self._use() as database:
-            for table in TABLES:
+            for table in tables:
                 stored = _stored(database, table)
                 self.damages.sift(table, stored)
                 self.damages.all_read(table, stored)
@@ -161,18 +174,66 @@ class SqliteMetadata(Metadata):
             self._put(database, SUBSCRIBER, [row])
         return row
 
-    def move_subscribers(self, places: Iterable[tuple[str, str, str]], now_ms: int) -> None:
+    def move_subscribers(self, places: Iterable[tuple[str, str, str]], now_ms: int) -> list[SubscriberRow]:
+        moved: list[SubscriberRow] = []
         with self._change() as database:
             for *key, lsn in places:
                 row = self._known(database, SUBSCRIBER, tuple(key), raises=False)
                 if row is not None:
-                    moved = row._replace(lsn=max(row.lsn, lsn), seen_at_ms=now_ms)
-                    self._put(database, SUBSCRIBER, [moved])
+                    moved.append(row._replace(lsn=max(row.lsn, lsn), seen_at_ms=now_ms))
+            self._put(database, SUBSCRIBER, moved)
+        return moved
 
     def subscribers(self) -> list[SubscriberRow]:
         return self._rows(SUBSCRIBER, "ORDER BY subject, subscriber_id")
 
+    def least_place(self, seen_after_ms: int) -> str | None:
+        query = "SELECT min(lsn) FROM subscriber WHERE seen_at_ms > ?"
+        with self._use() as database:
+            ((least,),) = database.execute(query, (seen_after_ms,)).fetchall()
+        return least if least is None else str(least)
+
+    def forget_subscribers(self, seen_before_ms: int, rows_max: int) -> list[SubscriberRow]:
+        with self._change() as database:
+            where, values = "WHERE seen_at_ms < ? ORDER BY seen_at_ms LIMIT ?", (seen_before_ms, rows_max)
+            rows = self.damages.sift(SUBSCRIBER, _stored(database, SUBSCRIBER, where, values))
+            keys = [SUBSCRIBER.key_of(row) for row in rows]
+            database.executemany("DELETE FROM subscriber WHERE subject = ? AND subscriber_id = ?", keys)
+        return rows
+
+    def change_hydration(
+        self, listener_id: str, feed: str, change: Callable[[HydrationRow | None], HydrationRow]
+    ) -> HydrationRow:
+        with self._change() as database:
+            row = change(self._known(database, HYDRATION, (listener_id, feed), raises=False))
+            self._put(database, HYDRATION, [row])
+        return row
+
+    def end_hydration(self, listener_id: str, feed: str) -> None:
+        with self._change() as database:
+            database.execute("DELETE FROM hydration WHERE listener_id = ? AND feed = ?", (listener_id, feed))
+        self.damages.mended(HYDRATION, (listener_id, feed))
+        self.damages.tell()
+
+    def hydration(self, listener_id: str, feed: str) -> HydrationRow | None:
+        with self._use() as database:
+            return self._known(database, HYDRATION, (listener_id, feed))
+
+    def hydrations(self, feed: str) -> list[HydrationRow]:
+        return self._rows(HYDRATION, "WHERE feed = ? ORDER BY listener_id", (feed,))
+
+    def keep_snapshot(self, row: SnapshotRow) -> SnapshotRow:
+        with self._change() as database:
+            stands = snapshot_of(self._known(database, SNAPSHOT, (row.feed,), raises=False), row)
+            self._put(database, SNAPSHOT, [stands])
+        return stands
+
+    def snapshot(self, feed: str) -> SnapshotRow | None:
+        with self._use() as database:
+            return self._known(database, SNAPSHOT, (feed,))
+
     def raise_alarm(self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = "") -> int:
+        detail = printable(detail)
         with self._change() as database:
             where = "WHERE code = ? AND feed = ? AND agent_id = ? AND cleared_at_ms IS NULL"
             standing = _stored(database, ALARM, where, (code, feed, agent_id))
@@ -193,6 +254,10 @@ class SqliteMetadata(Metadata):
             where = "WHERE code = ? AND agent_id = ? AND feed = coalesce(?, feed) AND cleared_at_ms IS NULL"
             rows = self.damages.sift(ALARM, _stored(database, ALARM, where, (code, agent_id, feed)))
             self._put(database, ALARM, [row._replace(cleared_at_ms=now_ms) for row in rows])
+            # By number: the newest row stays, so that no number is given twice.
+            where = "WHERE cleared_at_ms IS NOT NULL ORDER BY alarm_id DESC LIMIT -1 OFFSET ?"
+            old = self.damages.sift(ALARM, _stored(database, ALARM, where, (ALARMS_MAX,)))
+            database.executemany("DELETE FROM alarm WHERE alarm_id = ?", [(row.alarm_id,) for row in old])
 
     def alarms(self) -> list[AlarmRow]:
         where = "ORDER BY cleared_at_ms IS NOT NULL, raised_at_ms DESC, alarm_id DESC LIMIT ?"

@@ -1,4 +1,4 @@
--- The metadata database: what the journal does not hold. Format 2: docs/formats/metadata.md.
+-- The metadata database: what the journal does not hold. Format 3: docs/formats/metadata.md.
 -- crc is the row's checksum.
 
 CREATE TABLE IF NOT EXISTS format (
@@ -38,5 +38,27 @@ CREATE TABLE IF NOT EXISTS alarm (
     cleared_at_ms INTEGER,              -- NULL while it stands
     crc           INTEGER
 );
+
+CREATE TABLE IF NOT EXISTS hydration (
+    listener_id   TEXT NOT NULL,
+    feed          TEXT NOT NULL,
+    incarnation   TEXT NOT NULL,
+    holds_from    INTEGER NOT NULL,     -- entries from here on are retained
+    snapshot_id   TEXT,                 -- the snapshot that it takes, NULL before it named one
+    sequence_id   INTEGER,              -- what that snapshot stands for
+    renewed_at_ms INTEGER NOT NULL,
+    expires_at_ms INTEGER NOT NULL,
+    crc           INTEGER,
+    PRIMARY KEY (listener_id, feed)
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS snapshot (
+    feed        TEXT NOT NULL PRIMARY KEY,
+    incarnation TEXT NOT NULL,
+    epoch       INTEGER NOT NULL,       -- of the registration that said so
+    url         TEXT,                   -- where snapshots are served, NULL if they are not
+    ticket_key  TEXT NOT NULL,          -- base64url, a secret
+    crc         INTEGER
+) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX IF NOT EXISTS alarm_standing ON alarm (code, feed, agent_id) WHERE cleared_at_ms IS NULL;

@@ -9,14 +9,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.log.metadata.rows import FORMAT, TABLES, Table
-from headrace.wire.versions import METADATA, check_readable
+from headrace.log.metadata.rows import FORMAT, SINCE_3, TABLES, Table
+from headrace.wire.versions import METADATA, FormatVersion, check_readable
 
 PROBLEMS_MAX: Final = 100
 """Problems that are named of one database; the first is reason enough to move it away."""
 BROKEN: Final = (sqlite3.Error, UnicodeDecodeError)
 """What a damaged database raises; the second where its message would quote damaged text."""
 _OLD: Final = "before_upgrade_"
+_FORMAT_2: Final = FormatVersion(2, 2)
+"""What format 2 says of itself; it had not the tables of ``SINCE_3``."""
 
 
 def read_only(path: Path) -> sqlite3.Connection:
@@ -50,7 +52,7 @@ def open_tables(database: sqlite3.Connection, path: Path) -> None:
         with database:
             _make_tables(database)
             _insert(database, FORMAT, [METADATA])
-    elif is_of_format_1(database):
+    elif is_of_older_format(database):
         upgrade(database)
     for problem in structure_problems(database):
         raise sqlite3.DatabaseError(problem)
@@ -73,10 +75,19 @@ def check_versions(database: sqlite3.Connection, path: Path) -> None:
 
 
 def upgrade(database: sqlite3.Connection) -> None:
-    """Give each row of a database of format 1 its checksum.
+    """Bring a database of an older format up to this one: give rows of format 1 their checksums, and make what is new.
 
-    Raises sqlite3.DatabaseError, before anything is changed, if its pages are damaged.
+    Raises sqlite3.DatabaseError, before anything is changed, if it is damaged as such.
     """
+    if not _is_of_format_1(database):
+        for problem in structure_problems(database, _FORMAT_2):
+            raise sqlite3.DatabaseError(problem)
+        database.execute("BEGIN IMMEDIATE")
+        with database:
+            _make_tables(database)
+            database.execute("DELETE FROM format")
+            _insert(database, FORMAT, [METADATA])
+        return
     ((verdict,),) = database.execute("PRAGMA integrity_check(1)").fetchall()
     if verdict != "ok":
         raise sqlite3.DatabaseError(verdict)
@@ -93,7 +104,17 @@ def upgrade(database: sqlite3.Connection) -> None:
             database.execute(f"DROP TABLE {_OLD}{table.name}")
 
 
-def is_of_format_1(database: sqlite3.Connection) -> bool:
+def is_of_older_format(database: sqlite3.Connection) -> bool:
+    """Return whether :func:`upgrade` is to be called before anything is read."""
+    if _is_of_format_1(database):
+        return True
+    if not _columns(database, FORMAT):
+        return False
+    rows = database.execute(f"SELECT {', '.join(FORMAT.columns)}, crc FROM format").fetchall()  # noqa: S608  # constants only
+    return [FORMAT.whole(row) for row in rows] == [_FORMAT_2]
+
+
+def _is_of_format_1(database: sqlite3.Connection) -> bool:
     """Return whether the database says so, and none of its tables has checksums: a column's name may be damaged, too."""
     columns = [_columns(database, table) for table in (*TABLES, FORMAT)]
     if not columns[-1] or any("crc" in names for names in columns):
@@ -113,8 +134,8 @@ def _insert(database: sqlite3.Connection, table: Table[Any], rows: list[Any]) ->
     )
 
 
-def structure_problems(database: sqlite3.Connection) -> list[str]:
-    """Return what is wrong with the database as such: pages, indexes, the statements that made it, its format.
+def structure_problems(database: sqlite3.Connection, of: FormatVersion = METADATA) -> list[str]:
+    """Return what is wrong with the database, of the format ``of``, as such: pages, indexes, the statements that made it.
 
     Not with its rows: each of them has its own checksum. Raises sqlite3.Error where it can't even be looked at.
     """
@@ -124,10 +145,13 @@ def structure_problems(database: sqlite3.Connection) -> list[str]:
     formats = [FORMAT.whole(row) for row in rows]
     if len(formats) != 1 or formats[0] is None:
         return [*problems, "the row of the table format is not what was written"]
-    if formats[0].written_as > METADATA.written_as:
+    if formats[0].written_as > of.written_as:
         return problems  # a later version may have added to the tables
     with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
         _make_tables(fresh)
+        if of == _FORMAT_2:
+            for table in SINCE_3:
+                fresh.execute(f"DROP TABLE {table.name}")
         wanted, found = _schema(fresh), _schema(database)
     names = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     return [*problems, *(f"the schema of {shown(name)} is not what was made" for name in names)]

@@ -62,7 +62,11 @@ def check_format(connection: Connection[TupleRow]) -> None:
 def _make_tables(connection: Connection[TupleRow]) -> None:
     if fetch_one(connection, "SELECT to_regnamespace('headrace_log')")[0] is None:
         connection.execute("CREATE SCHEMA headrace_log")
-    for room, file in (("headrace.log.postgres", "schema.sql"), ("headrace.log.metadata", "postgres.sql")):
+    for room, file in (
+        ("headrace.log.postgres", "schema.sql"),
+        ("headrace.log.metadata", "postgres.sql"),
+        ("headrace.log.metadata", "postgres_3.sql"),
+    ):
         connection.execute(resources.files(room).joinpath(file).read_bytes())
     state = JournalState().encode()
     connection.execute("INSERT INTO headrace_log.format VALUES (%s, %s)", LOG_TABLES)

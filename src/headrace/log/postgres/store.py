@@ -144,6 +144,10 @@ class PostgresStore:
         """Return why no append can be taken until a restart, or None."""
         return self._writer.stopped
 
+    def has_clear_room(self) -> bool:
+        """Return True: the database sees to its disk."""
+        return True
+
     def unreachable(self) -> str | None:
         """Return why PostgreSQL can't be used at this moment, or None."""
         down = self._listening.down

@@ -1,19 +1,19 @@
 """Who has a place in the journal, and where: rows of the metadata database -> consumers with journal positions.
 
-``PROVIDERS`` lists the kinds; slots, hydrations and stopped tables are one more each. Everything here blocks: call it from a
+``PROVIDERS`` lists the kinds; slots and stopped tables are one more each. Everything here blocks: call it from a
 worker thread. A place that can't be found exactly is taken to be further back, so that too much is held, never too little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from headrace.entries.lsn import Lsn
 from headrace.log.contract import Store
 from headrace.log.history import position_after, position_past
-from headrace.log.metadata.contract import ListenerRow, Metadata, SubscriberRow
-from headrace.log.metadata.rows import LISTENER, SUBSCRIBER
+from headrace.log.metadata.contract import HydrationRow, ListenerRow, Metadata, SubscriberRow
+from headrace.log.metadata.rows import HYDRATION, LISTENER, SUBSCRIBER
 from headrace.log.retention.plan import Consumer, ConsumerKey, ConsumerKind, Terms
 from headrace.log.tail import FeedTail
 
@@ -24,15 +24,42 @@ Provider = Callable[[Store, Metadata, Terms, Known], Iterator[Consumer]]
 
 
 def find_consumers(
-    store: Store, metadata: Metadata, terms: Terms, *, known: Iterable[Consumer] = ()
+    store: Store,
+    metadata: Metadata,
+    terms: Terms,
+    *,
+    known: Iterable[Consumer] = (),
+    present: Iterable[SubscriberRow] = (),
 ) -> list[Consumer]:
     """Return everyone who has, or asks for, a place in the journal.
 
     What is appended meanwhile changes nothing: who has everything stands at the end as it was *before* the first look.
     ``known``: the consumers of an earlier look at these terms; only newcomers, and who moved back, are looked up then.
+    ``present``: subscribers that are there at this moment. They hold what they have, whatever is stored of them.
     """
     known_by_key = {one.key: one for one in known}
-    return [consumer for provider in PROVIDERS for consumer in provider(store, metadata, terms, known_by_key)]
+    found = [
+        consumer for provider in PROVIDERS for consumer in provider(store, metadata, terms, known_by_key)
+    ]
+    return _with_present(store, terms, found, present)
+
+
+def _with_present(
+    store: Store, terms: Terms, found: Sequence[Consumer], present: Iterable[SubscriberRow]
+) -> list[Consumer]:
+    """Of two places of one subscriber the one further back holds."""
+    consumers = list(found)
+    stored_at = {one.key: index for index, one in enumerate(consumers)}
+    for row in present:
+        at = stored_at.get((ConsumerKind.SUBSCRIBER, _name_of(row), ""))
+        if at is None:
+            consumers.append(subscriber_consumer(store, row, terms))
+        elif consumers[at].rank > int(Lsn.parse(row.lsn)):
+            consumers[at] = subscriber_consumer(store, row, terms)
+        else:
+            until_ms = max(consumers[at].hold_until_ms or 0, terms.expires_at(row.seen_at_ms))
+            consumers[at] = consumers[at]._replace(hold_until_ms=until_ms)
+    return consumers
 
 
 def _as_known(known: Consumer | None, rank: int, hold_until_ms: int | None) -> Consumer | None:
@@ -117,10 +144,45 @@ def subscriber_consumer(store: Store, row: SubscriberRow, terms: Terms) -> Consu
     )
 
 
+def _hydrations(store: Store, metadata: Metadata, terms: Terms, known: Known) -> Iterator[Consumer]:
+    end = store.end()
+    for tail in store.tails():
+        for row in metadata.hydrations(tail.name):
+            if row.expires_at_ms > terms.now_ms and row.incarnation == tail.incarnation:
+                found = known.get((ConsumerKind.HYDRATION, row.listener_id, tail.name))
+                same = _as_known(found, row.holds_from, row.expires_at_ms)
+                yield same or hydration_consumer(store, tail, row, end)
+
+
+def hydration_consumer(store: Store, tail: FeedTail, row: HydrationRow, end: int) -> Consumer:
+    """Return a lease that stands as a consumer; ``end``: the journal's end from before ``tail`` was read.
+
+    It holds until it expires, however long its listener was not seen, and from ``holds_from`` on.
+    """
+    place = f"sequence id {row.holds_from - 1}"
+    if row.snapshot_id is not None:
+        place += f", with the snapshot {row.snapshot_id} of {row.sequence_id}"
+    return Consumer(
+        kind=ConsumerKind.HYDRATION,
+        name=row.listener_id,
+        feed=tail.name,
+        place=place,
+        position=position_after(store, tail, row.holds_from - 1, end),
+        seen_at_ms=row.renewed_at_ms,
+        hold_until_ms=row.expires_at_ms,
+        lost=_is_lost(row.holds_from - 1, tail),
+        rank=row.holds_from,
+    )
+
+
 def _unreadable(store: Store, metadata: Metadata, terms: Terms, _known: Known) -> Iterator[Consumer]:
     """Rows that fail their checksum: nobody can say where they are, so they hold all there is until they are mended."""
-    kinds = {LISTENER.name: ConsumerKind.LISTENER, SUBSCRIBER.name: ConsumerKind.SUBSCRIBER}
-    for damage in metadata.check():
+    kinds = {
+        LISTENER.name: ConsumerKind.LISTENER,
+        SUBSCRIBER.name: ConsumerKind.SUBSCRIBER,
+        HYDRATION.name: ConsumerKind.HYDRATION,
+    }
+    for damage in metadata.check((LISTENER, SUBSCRIBER, HYDRATION)):
         if damage.table in kinds:
             yield Consumer(
                 kind=kinds[damage.table],
@@ -134,4 +196,4 @@ def _unreadable(store: Store, metadata: Metadata, terms: Terms, _known: Known) -
             )
 
 
-PROVIDERS: Final[tuple[Provider, ...]] = (_listeners, _subscribers, _unreadable)
+PROVIDERS: Final[tuple[Provider, ...]] = (_listeners, _subscribers, _hydrations, _unreadable)

@@ -24,6 +24,10 @@ CROWDED_SHARE: Final = 0.7
 ROLL_PARTS: Final = 8
 """A quiet log's open segment is sealed after an eighth of the retention, or it would never be old enough to go. A busy one
 is sealed at an eighth of the byte cap at the latest, so that the cap takes little at a time."""
+HYDRATION_S_MAX: Final = 6 * 3600.0
+"""Longest hydration lease: what a listener that never comes back can cost."""
+FORGET_MS: Final = 7 * 86_400_000
+"""A subscriber that has held nothing for so long is removed: names that are used once must not stay for ever."""
 RESTART_GRACE_MS: Final = 3_600_000
 """While a server is down nobody can be seen, so for this long after a start (at most ``subscriber-expiry``) nobody
 expires."""
@@ -32,13 +36,15 @@ expires."""
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The journal's retention, as a server is started with it.
 
-    ``bytes_max`` None: the smaller of 20 GB and a quarter of the volume. ``every_s``: the pause between two passes; what
+    ``bytes_max`` None: the smaller of 20 GB and a quarter of the volume. ``hydration_s``: how long a hydration lease stands
+    that is not renewed. ``every_s``: the pause between two passes; what
     is dropped is that much older at most, and the byte cap is looked at more often while the journal grows.
     """
 
     retention_s: float = 48 * 3600.0
     bytes_max: int | None = None
     subscriber_expiry_s: float = 24 * 3600.0
+    hydration_s: float = 6 * 3600.0
     every_s: float = 60.0
 
     def for_volume(self, volume_bytes: int) -> RetentionSettings:
@@ -59,6 +65,7 @@ class ConsumerKind(Enum):
 
     LISTENER = "listener"
     SUBSCRIBER = "subscriber"
+    HYDRATION = "hydration"
 
 
 ConsumerKey = tuple[ConsumerKind, str, str]
@@ -114,6 +121,15 @@ class Terms(NamedTuple):
         """Return when somebody last seen at ``seen_at_ms`` holds nothing any more."""
         grace_ms = min(self.expiry_ms, RESTART_GRACE_MS)
         return max(seen_at_ms + self.expiry_ms, self.started_ms + grace_ms)
+
+    @property
+    def holds_if_seen_after_ms(self) -> int:
+        """Whoever was seen later than this has not expired."""
+        return -1 if self.expires_at(-self.expiry_ms) > self.now_ms else self.now_ms - self.expiry_ms
+
+    def forgets_at(self, seen_at_ms: int) -> int:
+        """Return when a subscriber last seen at ``seen_at_ms`` is removed: long after it has expired."""
+        return max(self.expires_at(seen_at_ms), seen_at_ms + self.expiry_ms + FORGET_MS)
 
 
 class Fate(Enum):

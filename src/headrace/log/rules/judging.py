@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -217,18 +217,19 @@ class _Judge:
             raise FeedNotFound(f"there is no feed {feed}", change_feed_id=feed)
         return tail
 
-    def _stored(self, tail: FeedTail, first: int, last: int) -> Sequence[StoredEntry]:
+    def _stored(
+        self, tail: FeedTail, first: int, last: int, wanted: Sequence[bytes]
+    ) -> Iterator[StoredEntry | None]:
         """The entries of a range below next: those of the store, then those that this group will have written."""
         waiting = self.pending.get(tail.name, [])
         planned_from = waiting[0].frame.first_sequence_id if waiting else tail.next_sequence_id
-        stored: list[StoredEntry] = []
         if first < planned_from:
-            stored.extend(self.history(tail, first, min(last, planned_from - 1)))
+            yield from self.history(tail, first, min(last, planned_from - 1), wanted)
         for planned in waiting:
             begins = planned.frame.first_sequence_id
             halves = planned.halves[max(0, first - begins) : max(0, last - begins + 1)]
-            stored.extend(StoredEntry(planned.producer, half, planned.frame) for half in halves)
-        return stored
+            for half in halves:
+                yield StoredEntry(planned.producer, half, planned.frame)
 
     def _write(self, ask: Append, tail: FeedTail, epoch: int) -> Appended:
         first, count = tail.next_sequence_id, len(ask.halves)

@@ -5,8 +5,8 @@ KAFKA-2260's ``expected-offset`` and RFD 5's ``sequence-id`` name the same place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -35,8 +35,11 @@ class StoredEntry(NamedTuple):
     frame: FrameHeader
 
 
-History = Callable[[FeedTail, int, int], Sequence[StoredEntry]]
-"""``history(tail, first, last)`` returns the stored entries of that range, oldest first."""
+History = Callable[[FeedTail, int, int, Sequence[bytes]], Iterable[StoredEntry | None]]
+"""``history(tail, first, last, wanted)`` yields the stored entries of that range, oldest first; None for one that can't be
+the one ``wanted`` at its place. It reads as it goes along, so that who has seen enough may stop."""
+COMPARED_BYTES_MAX: Final = 64 << 20
+"""Frames that are read of what stands in an append's place once a part of it is known to be another's."""
 
 
 def begin_where_named(ask: Append, tail: FeedTail) -> FeedTail:
@@ -154,35 +157,63 @@ def _compared(ask: Append, tail: FeedTail, history: History, start: int) -> Appe
     if place is not None and _same_frame(place, start, ask) and not _is_hurt(tail, place):
         return _original(tail, place)
     last = start + len(ask.halves) - 1
-    gone: SideEffects = "none"
     if max(start, tail.first_sequence_id, 1) <= min(last, tail.dropped_sequence_id):
-        gone = "possible"
+        return "possible"
     readable, end = max(start, tail.oldest), min(last, tail.head)
     if readable > end:
-        return gone
+        return "none"
+    seen = _Seen(may_repeat=(readable, end) == (start, last))
     try:
-        stored = history(tail, readable, end)
+        halves = ask.halves[readable - start : end - start + 1]
+        seen.compare(ask.producer, halves, history(tail, readable, end, halves))
     except (SequenceNotAvailable, SequenceLost):  # another server dropped it, or a repair skipped it
         return "possible"
     except JournalCorrupt:
-        if (readable, end) == (start, last):  # it may well be a repeat, so that nothing can be said
+        if seen.may_repeat:  # so that nothing can be said
             raise
         return "possible"
-    halves = ask.halves[readable - start : end - start + 1]
-    if len(stored) != len(halves):
-        return "possible"
-    equal = [
-        entry.half == half and entry.producer == ask.producer
-        for entry, half in zip(stored, halves, strict=True)
-    ]
-    if len(equal) == len(ask.halves) and all(equal):
-        return _repeated(tail, stored, start)
-    return "possible" if any(equal) else gone
+    if seen.may_repeat:
+        return _repeated(tail, seen.frames[0], seen.frames[-1], start, last)
+    return "possible" if seen.has_equal or not seen.is_complete else "none"
 
 
-def _repeated(tail: FeedTail, stored: Sequence[StoredEntry], start: int) -> Appended:
-    last = start + len(stored) - 1
-    first_frame, last_frame = stored[0].frame, stored[-1].frame
+class _Seen:
+    """What comparing an append with the entries at its places has shown so far; it goes no further than it must.
+
+    ``may_repeat``: no entry is another than the append's, so that all of it may stand there. ``has_equal``: one does.
+    ``is_complete``: each was compared. ``frames``: the first and the newest of the frames with equal entries.
+    """
+
+    def __init__(self, *, may_repeat: bool) -> None:
+        self.may_repeat = may_repeat
+        self.has_equal = self.is_complete = False
+        self.frames: list[FrameHeader] = []
+
+    def compare(self, producer: str, halves: Sequence[bytes], stored: Iterable[StoredEntry | None]) -> None:
+        """Compare until all is compared, until more could change nothing, or until enough was read for a refusal."""
+        read, position = 0, -1
+        count = 0
+        for entry, half in zip(stored, halves, strict=False):
+            count += 1
+            if entry is None:
+                self.may_repeat = False
+            else:
+                if entry.frame.position != position:
+                    read, position = read + entry.frame.size, entry.frame.position
+                if entry.half == half and entry.producer == producer:
+                    self.has_equal = True
+                    self.frames[1:] = [entry.frame]
+                else:
+                    self.may_repeat = False
+            if not self.may_repeat and (self.has_equal or read > COMPARED_BYTES_MAX):
+                return
+        self.is_complete = count == len(halves)
+        self.may_repeat &= self.is_complete
+
+
+def _repeated(
+    tail: FeedTail, first_frame: FrameHeader, last_frame: FrameHeader, start: int, last: int
+) -> Appended:
     return Appended(
         incarnation=tail.incarnation,
         first_sequence_id=start,

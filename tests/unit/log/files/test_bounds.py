@@ -113,18 +113,30 @@ def test_a_segment_takes_so_many_frames_and_no_more(tmp_path: Path) -> None:
     bench.register("b")
     for number in range(25):
         bench.ask(append("a", f"a{number}"), append("b", f"b{number}"))
-    assert [len(path) for path in by_segment(store)] == [10, 10, 10, 10, 10]
+    assert [len(path) for path in by_segment(store)] == [8, 10, 10, 10, 10, 2], (
+        "registrations are frames, too"
+    )
     bench.ask(*[append("a", f"more {number}") for number in range(12)])
     bench.append("b", "last")
-    assert [len(path) for path in by_segment(store)] == [10, 10, 10, 10, 10, 12, 1]
+    assert [len(path) for path in by_segment(store)] == [8, 10, 10, 10, 10, 2, 12, 1]
     store.close()
     reopened = FileStore(tmp_path, segment_frames_max=10)
     wanted = [f"a{number}".encode() for number in range(25)] + [
         f"more {number}".encode() for number in range(12)
     ]
     assert list(Bench(reopened).values("a").values()) == wanted
-    assert [len(path) for path in by_segment(reopened)] == [10, 10, 10, 10, 10, 12, 1]
+    assert [len(path) for path in by_segment(reopened)] == [8, 10, 10, 10, 10, 2, 12, 1]
     reopened.close()
+
+
+def test_control_frames_count_as_well_also_after_a_restart(tmp_path: Path) -> None:
+    for life in range(2):
+        store = FileStore(tmp_path, segment_frames_max=10)
+        bench = Bench(store)
+        for number in range(15):
+            bench.register("a", instance=f"i{life}-{number}")
+        assert len(store.segments()) == 2 + life
+        store.close()
 
 
 def by_segment(store: FileStore) -> list[list[int]]:
