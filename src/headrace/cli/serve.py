@@ -9,11 +9,14 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.retention_settings import parse_retention, parse_segment_size
+from headrace.cli.retention_settings import parse_segment_size
+from headrace.cli.serve_options import AccessOptions, RetentionOptions
 from headrace.log.log import LogSettings
 from headrace.log.opening import parse_store
 from headrace.runtime.shutdown import stop_event
 from headrace.server.run import ServeSettings, Serving, check_platform, run, serve
+
+_ACCESS, _RETENTION = AccessOptions(), RetentionOptions()
 
 app = App(name="serve", help="Run the server: the durable log and its HTTP API.")
 
@@ -25,11 +28,8 @@ def serve_command(
     store: Annotated[str | None, Parameter(env_var="HEADRACE_STORE")] = None,
     http: str = "127.0.0.1:8470",
     grpc: str = "127.0.0.1:8471",
-    insecure: Annotated[bool, Parameter(negative=())] = False,
-    retention: str = "48h",
-    retention_bytes_max: str | None = None,
-    subscriber_expiry: str = "24h",
-    retention_every: str = "60s",
+    access: AccessOptions = _ACCESS,
+    retention: RetentionOptions = _RETENTION,
     segment_size: str = "128m",
     disk_reserve: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -47,17 +47,6 @@ def serve_command(
         Address to listen on. Port 0 takes a free one.
     grpc
         Address of the gRPC services; off leaves them out.
-    insecure
-        Allow an address that other machines can reach: nobody is asked who they are.
-    retention
-        How long entries are kept at least, such as 60m, 48h or 7d. Whole journal segments are dropped.
-    retention_bytes_max
-        What the journal may take, such as 20g; then the oldest segments go, whoever holds them. Default: 20g, or a quarter
-        of the volume if that is less.
-    subscriber_expiry
-        Who was not seen for so long holds nothing back.
-    retention_every
-        The pause between two looks at what can be dropped.
     segment_size
         A journal segment takes frames up to this size, and at most 131,072 of them.
     disk_reserve
@@ -67,7 +56,7 @@ def serve_command(
         Print the address as a JSON document when ready.
     """
     check_platform()
-    if insecure:
+    if access.insecure and access.auth_jwks is None:
         print(
             "warning: --insecure: whoever reaches this address can read and write every feed", file=sys.stderr
         )
@@ -76,7 +65,7 @@ def serve_command(
         disk_reserve_bytes=None
         if disk_reserve is None
         else parse_segment_size(disk_reserve, "--disk-reserve"),
-        retention=parse_retention(retention, retention_bytes_max, subscriber_expiry, retention_every),
+        retention=retention.settings(),
     )
     address = parse_store(store) if store is not None else None
     settings = ServeSettings(
@@ -84,7 +73,10 @@ def serve_command(
         store=address,
         http=http,
         grpc=None if grpc == "off" else grpc,
-        insecure=insecure,
+        insecure=access.insecure,
+        auth=access.auth(),
+        tls=access.tls(),
+        snapshot_allow=access.origins(),
         log=log,
     )
     run(_until_stopped(settings, as_json=json))
@@ -102,4 +94,5 @@ def say_ready(serving: Serving, *, as_json: bool) -> None:
         print(json.dumps({"http": str(serving.http), "grpc": grpc, kind: str(place)}), flush=True)
     else:
         grpc = f", grpc {serving.grpc}" if serving.grpc is not None else ""
-        print(f"serving http://{serving.http}{grpc}, data in {place}", flush=True)
+        scheme = "https" if serving.encrypted else "http"
+        print(f"serving {scheme}://{serving.http}{grpc}, data in {place}", flush=True)

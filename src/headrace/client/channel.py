@@ -7,6 +7,8 @@ from typing import Any, Final
 import grpc
 
 from headrace import errors
+from headrace.client.credential import Credential, check_may_send
+from headrace.client.tls import channel_credentials
 from headrace.wire.generated import log_pb2
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
@@ -21,21 +23,56 @@ _WRITE_FAILED: Final = "Internal error from Core"
 """What grpcio makes of a write into a call that has just ended, in place of the status that ended it (grpc/grpc#36066)."""
 
 
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
+    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+_TLS: Final = "https://"
+
+
 def open_channel(address: str) -> grpc.aio.Channel:
-    """Return a channel to ``HOST:PORT``; it connects when first used. One connection a channel, shared with no other."""
-    return grpc.aio.insecure_channel(
-        address,
-        options=(
-            ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-            ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
-            ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.enable_http_proxy", 0),
-        ),
-    )
+    """Return a channel to ``HOST:PORT``, with TLS to ``https://HOST:PORT``; it connects when first used.
+
+    One connection a channel, shared with no other. ConfigInvalid if the TLS files of ``client.tls`` can't be used.
+    """
+    if not address.startswith(_TLS):
+        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    place = address.removeprefix(_TLS).rstrip("/")
+    return grpc.aio.secure_channel(place, channel_credentials(), options=_OPTIONS)
+
+
+class Caller:
+    """A channel, and what each call over it carries."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | Credential | None = None,
+        insecure: bool = False,
+        metadata: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Speak to ``address`` as :func:`open_channel` does.
+
+        ``token`` is sent with each call; a Credential's file may change. Raises TokenExposed where it would go in clear to
+        another machine, unless ``insecure``; ConfigInvalid if the TLS files can't be used.
+        """
+        self._credential = Credential(token) if isinstance(token, str) and token else token or None
+        self._fixed = metadata
+        if self._credential is not None:
+            url = address if address.startswith(_TLS) else f"http://{address}"
+            check_may_send(url, insecure=insecure)
+        self.channel = open_channel(address)
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of the next call, with the token as it is now."""
+        return self._fixed if self._credential is None else (*self._fixed, *self._credential.metadata())
 
 
 def error_of_status(error: grpc.aio.AioRpcError) -> errors.HeadraceError:
@@ -45,6 +82,10 @@ def error_of_status(error: grpc.aio.AioRpcError) -> errors.HeadraceError:
     if kind is errors.HeadraceError:
         if error.code() is grpc.StatusCode.UNAVAILABLE or error.details() == _WRITE_FAILED:
             kind = errors.ServerUnreachable
+        elif error.code() is grpc.StatusCode.UNAUTHENTICATED:
+            kind = errors.Unauthenticated
+        elif error.code() is grpc.StatusCode.PERMISSION_DENIED:
+            kind = errors.Forbidden
         elif error.code() is grpc.StatusCode.DATA_LOSS:
             kind = errors.JournalCorrupt
         elif error.code() is grpc.StatusCode.INVALID_ARGUMENT:

@@ -17,6 +17,8 @@ import httpx
 import msgspec
 
 from headrace import errors
+from headrace.client.credential import Credential, check_may_send
+from headrace.client.tls import client_context
 from headrace.entries.bookmark import Bookmark
 from headrace.wire import documents as doc
 from headrace.wire.retention_documents import RetentionView
@@ -49,16 +51,31 @@ def place_headers(bookmark: Bookmark | None) -> dict[str, str]:
 class FeedClient:
     """A connection pool to one server. Use as ``async with FeedClient(url) as client`` or call :meth:`close`."""
 
-    def __init__(self, server: str, *, token: str | None = None, timeout_s: float = 30.0) -> None:
-        """Speak to ``server`` (``http://host:port``); ``token`` is sent as a bearer token to that origin only."""
+    def __init__(
+        self,
+        server: str,
+        *,
+        token: str | Credential | None = None,
+        timeout_s: float = 30.0,
+        insecure: bool = False,
+    ) -> None:
+        """Speak to ``server`` (``http://host:port``); ``token`` is sent as a bearer token to that origin only.
+
+        A Credential is asked at each call, so its file may change. TokenExposed where a token would go in clear to another
+        machine, unless ``insecure``; ConfigInvalid if the TLS files of the environment can't be used.
+        """
         if not server.startswith(("http://", "https://")):
             raise errors.Usage(f"{server!r} is not a server address", hint="Write http://HOST:PORT.")
         self.server = server.rstrip("/")
         self._timeout_s = timeout_s
+        credential = Credential(token) if isinstance(token, str) and token else token or None
+        if credential is not None:
+            check_may_send(self.server, insecure=insecure)
         try:
             self._http = httpx.AsyncClient(
                 base_url=self.server,
-                headers={"Authorization": f"Bearer {token}"} if token else None,
+                verify=client_context() if self.server.startswith("https://") else True,
+                event_hooks={"request": [credential.request_hook(self.server)]} if credential else None,
                 timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
                 limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
                 trust_env=False,
@@ -90,10 +107,12 @@ class FeedClient:
         takeover: bool = False,
         tenant_id: str | None = None,
         shared: bool = False,
+        snapshot_url: str | None = None,
     ) -> doc.PublisherRegistered:
         """Claim ``feed`` for ``agent_id``. Idempotent for the same instance; a new instance fences the older one.
 
-        ``shared``: join it beside other producers instead; a feed is owned or shared for life.
+        ``shared``: join it beside other producers instead; a feed is owned or shared for life. ``snapshot_url``: where the
+        publisher's snapshots are; the answer has the key of their tickets.
         """
         body = doc.RegisterPublisher(
             agent_id=agent_id,
@@ -102,6 +121,7 @@ class FeedClient:
             takeover=takeover,
             shared=shared,
             tenant_id=tenant_id if tenant_id is not None else msgspec.UNSET,
+            snapshot_url=snapshot_url if snapshot_url is not None else msgspec.UNSET,
         )
         return await self._json(
             "POST", "/publishers/register", doc.PublisherRegistered, content=_encode(body)

@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple, Self
 import grpc
 
 from headrace import errors
-from headrace.client.channel import error_of_refusal, error_of_status, open_channel
+from headrace.client.channel import Caller, error_of_refusal, error_of_status
+from headrace.client.credential import Credential
 from headrace.entries.lsn import Lsn
 from headrace.wire import varint
 from headrace.wire.generated import log_pb2
@@ -51,9 +52,12 @@ class Writes(NamedTuple):
 class LogAppendClient:
     """A channel to one server's ``LogAppend``. Use as ``async with LogAppendClient(address) as client``."""
 
-    def __init__(self, address: str) -> None:
-        """Speak to ``HOST:PORT``; nothing is sent yet."""
-        self._channel = open_channel(address)
+    def __init__(
+        self, address: str, *, token: str | Credential | None = None, insecure: bool = False
+    ) -> None:
+        """Speak to ``HOST:PORT``, with TLS to ``https://HOST:PORT``; nothing is sent yet. ``token``: see :class:`Caller`."""
+        self._caller = Caller(address, token=token, insecure=insecure)
+        self._channel = self._caller.channel
         self._append = self._channel.unary_unary(f"{_SERVICE}Append")
         self._stream = self._channel.stream_stream(f"{_SERVICE}AppendStream")
         self._tail = self._channel.unary_unary(f"{_SERVICE}Tail")
@@ -87,19 +91,25 @@ class LogAppendClient:
             writes, halves, expected_offset=expected_offset, source_position=source_position
         )
         try:
-            return stored_of(log_pb2.AppendResponse.FromString(await self._append(request)))
+            return stored_of(
+                log_pb2.AppendResponse.FromString(
+                    await self._append(request, metadata=self._caller.metadata())
+                )
+            )
         except grpc.aio.AioRpcError as error:
             raise error_of_status(error) from None
 
     def append_stream(self, writes: Writes) -> AppendStream:
         """Return a stream of appends; use it as ``async with client.append_stream(writes) as stream``."""
-        return AppendStream(self._stream(), writes)
+        return AppendStream(self._stream(metadata=self._caller.metadata()), writes)
 
     async def tail(self, feed: str, producer_id: str = "") -> log_pb2.FeedEnd:
         """Return where ``feed`` ends, and the last append of ``producer_id``; FeedNotFound."""
         request = log_pb2.TailRequest(feed=feed, producer_id=producer_id).SerializeToString()
         try:
-            answer = log_pb2.TailResponse.FromString(await self._tail(request))
+            answer = log_pb2.TailResponse.FromString(
+                await self._tail(request, metadata=self._caller.metadata())
+            )
         except grpc.aio.AioRpcError as error:
             raise error_of_status(error) from None
         if answer.HasField("refusal"):

@@ -16,7 +16,8 @@ from typing import Final, Self
 import grpc
 
 from headrace import errors
-from headrace.client.channel import error_of_status, open_channel
+from headrace.client.channel import Caller, error_of_status
+from headrace.client.credential import Credential
 from headrace.entries.lsn import Lsn
 from headrace.wire.batch import Heartbeat, ReceivedBatch, StreamError, decode_response
 from headrace.wire.generated import wal_pb2
@@ -27,10 +28,18 @@ _SERVICE: Final = "/kdb.wal.v1.WalStream/"
 class WalClient:
     """A channel to one server's ``WalStream``; ``subscriber_id`` names whose place the acks move."""
 
-    def __init__(self, address: str, *, subscriber_id: str = "") -> None:
-        """Speak to ``HOST:PORT``; nothing is sent yet."""
-        self._channel = open_channel(address)
-        self._metadata = (("subscriber-id", subscriber_id),) if subscriber_id else ()
+    def __init__(
+        self,
+        address: str,
+        *,
+        subscriber_id: str = "",
+        token: str | Credential | None = None,
+        insecure: bool = False,
+    ) -> None:
+        """Speak to ``HOST:PORT``, with TLS to ``https://HOST:PORT``; nothing is sent yet. ``token``: see :class:`Caller`."""
+        named = (("subscriber-id", subscriber_id),) if subscriber_id else ()
+        self._caller = Caller(address, token=token, insecure=insecure, metadata=named)
+        self._channel = self._caller.channel
         self._subscribe = self._channel.unary_stream(f"{_SERVICE}Subscribe")
         self._ack = self._channel.unary_unary(f"{_SERVICE}Ack")
         self._get_lsn = self._channel.unary_unary(f"{_SERVICE}GetLSN")
@@ -60,7 +69,7 @@ class WalClient:
             batch_size_hint=batch_entries,
             want_lengths=True,
         )
-        call = self._subscribe(ask.SerializeToString(), metadata=self._metadata)
+        call = self._subscribe(ask.SerializeToString(), metadata=self._caller.metadata())
         try:
             while (data := await call.read()) is not grpc.aio.EOF:
                 item = decode_response(data)
@@ -78,7 +87,7 @@ class WalClient:
         """Say that everything up to ``lsn`` is done; durable when it returns. Returns the least place of all subscribers."""
         ask = wal_pb2.AckRequest(ack_lsn=str(lsn)).SerializeToString()
         try:
-            answer = await self._ack(ask, metadata=self._metadata)
+            answer = await self._ack(ask, metadata=self._caller.metadata())
         except grpc.aio.AioRpcError as error:
             raise error_of_status(error) from None
         return Lsn.parse(wal_pb2.AckResponse.FromString(answer).watermark_lsn)
@@ -86,7 +95,7 @@ class WalClient:
     async def bounds(self) -> tuple[Lsn, Lsn]:
         """Return (head, oldest retained) LSN; both ZERO on an empty log."""
         try:
-            answer = await self._get_lsn(b"", metadata=self._metadata)
+            answer = await self._get_lsn(b"", metadata=self._caller.metadata())
         except grpc.aio.AioRpcError as error:
             raise error_of_status(error) from None
         found = wal_pb2.GetLSNResponse.FromString(answer)

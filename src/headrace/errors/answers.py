@@ -211,10 +211,10 @@ class DiskReserve(Unavailable):
 
 
 class WriterStopped(Unavailable):
-    """An fsync failed, so this server accepts no append until it is restarted."""
+    """A write was not confirmed, or the journal's end is doubtful: no append is taken until a restart, or a repair."""
 
     code = "writer-stopped"
-    hint = "Check the disk, then restart the server: it recovers what was durable."
+    hint = "Do what the reason says: mend the disk and restart the server, which recovers what was durable; or log repair."
 
 
 class ClockLead(Unavailable):

@@ -8,6 +8,11 @@ SideEffects = Literal["none", "possible"]
 """Can something of an append that was not taken stand in the log, or still come to?"""
 
 
+def printable(text: str) -> str:
+    """Return ``text`` as UTF-8 can hold it: of a file's name that is no UTF-8, the odd bytes as escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 class HeadraceError(Exception):
     """Something went wrong in Headrace; the subclass says what."""
 
@@ -24,7 +29,7 @@ class HeadraceError(Exception):
 
         Member names are written with underscores here and with hyphens on the wire; ``None`` members are left out.
         """
-        self.detail = detail or (type(self).__doc__ or "").strip()
+        self.detail = printable(detail or (type(self).__doc__ or "").strip())
         self.advice = hint if hint is not None else self.hint
         self.members = {name.replace("_", "-"): value for name, value in members.items() if value is not None}
         super().__init__(self.detail)

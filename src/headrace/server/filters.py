@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import google_crc32c
 import msgspec
+from google.protobuf.message import DecodeError
 
 from headrace.errors import InvalidRequest
 from headrace.wire.generated import wal_pb2
@@ -53,7 +54,10 @@ class EntryFilter:
         if entry.control:
             return True
         if entry.op_type == wal_pb2.OP_BATCH:
-            mutations = wal_pb2.BatchWrite.FromString(entry.value).mutations
+            try:
+                mutations = wal_pb2.BatchWrite.FromString(entry.value).mutations
+            except DecodeError:  # nobody can say what it did not change
+                return True
             return any(self._passes(one.key, one.op, one.value, ()) for one in mutations)
         return self._passes(entry.key, entry.op_type, entry.value, entry.changed)
 
@@ -73,6 +77,8 @@ EVERYTHING: Final = EntryFilter()
 
 def entry_filter(changed: str | None, key: str | None, shard: str | None) -> EntryFilter:
     """Return the filter that a request's parameters ask for; InvalidRequest naming the one that can't be read."""
+    if changed is key is shard is None:
+        return EVERYTHING
     members = frozenset(changed.split(",")) if changed is not None else frozenset[str]()
     if "" in members or len(members) > MEMBERS_MAX:
         raise InvalidRequest(

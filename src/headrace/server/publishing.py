@@ -16,9 +16,9 @@ def registration_of(ask: doc.RegisterPublisher, new_incarnation: str) -> request
 
     An agent that names no ``instance`` is one by itself: all its processes are then the same one.
     """
-    if ask.snapshot_url is not UNSET:
+    if ask.snapshot_url is not UNSET and ask.shared:
         raise InvalidRequest(
-            "snapshot-url: this version of the server does not offer it",
+            "snapshot-url: a shared feed has no publisher whose state it is",
             hint="Leave snapshot-url out.",
             member="snapshot-url",
         )
@@ -34,8 +34,11 @@ def registration_of(ask: doc.RegisterPublisher, new_incarnation: str) -> request
     )
 
 
-def registered(tail: FeedTail, agent_id: str) -> doc.PublisherRegistered:
-    """Return what a registered producer goes on from; its epoch is its own on a shared feed."""
+def registered(tail: FeedTail, agent_id: str, ticket_key: str | None = None) -> doc.PublisherRegistered:
+    """Return what a registered producer goes on from; its epoch is its own on a shared feed.
+
+    ``ticket_key``: of its snapshots' tickets, where it named an address.
+    """
     return doc.PublisherRegistered(
         change_feed_id=tail.name,
         next_sequence_id=tail.next_sequence_id,
@@ -43,6 +46,7 @@ def registered(tail: FeedTail, agent_id: str) -> doc.PublisherRegistered:
         incarnation=tail.incarnation,
         region_id=tail.region_id,
         shared=tail.shared,
+        snapshot_ticket_key=ticket_key if ticket_key is not None else UNSET,
     )
 
 

@@ -5,14 +5,18 @@ The checks are those of design §5's situation table: ``feed-recreated``, ``beyo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.entries.hlc import to_ms
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import BeyondHead, FeedRecreated, SequenceNotAvailable
+from headrace.log.contract import Store
 from headrace.log.log import Log
 from headrace.log.tail import FeedTail
+from headrace.wire.documents import rfc3339
 from headrace.wire.frame import Frame
 
 STORED_BYTES_MAX: Final = 8 << 20
@@ -38,6 +42,61 @@ class Piece:
     frames: Sequence[Frame]
     first: int
     last: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinceTime:
+    """A start by time: before the feed's first entry committed at ``ms`` (UTC milliseconds) or later."""
+
+    ms: int
+
+
+Start = int | SinceTime
+"""Where a reader begins: after this sequence id, or at a time."""
+
+
+async def resolve_start(log: Log, tail: FeedTail, start: Start, known: Known) -> tuple[FeedTail, int]:
+    """Return the sequence id after which to begin, and the tail that it was found in. Raises as :func:`check_place` does.
+
+    A time below the retained range is SequenceNotAvailable, one in the future the head.
+    """
+    if isinstance(start, int):
+        return await check_place(log, tail, start, known), start
+    await log.refresh()  # where a time falls depends on all that is there
+    tail = await check_place(log, log.tail(tail.name), 0, Known(known.incarnation))
+    return tail, await _place_before(log, tail, start.ms)
+
+
+async def _place_before(log: Log, tail: FeedTail, ms: int) -> int:
+    if tail.dropped_sequence_id and to_ms(Lsn.parse(tail.dropped_lsn).global_ts) >= ms:
+        raise SequenceNotAvailable(
+            f"entries of {tail.name} since {rfc3339(ms)} are no longer retained; the oldest is {tail.oldest}",
+            oldest=tail.oldest,
+            head=tail.head,
+        )
+    if to_ms(tail.newest.global_ts) < ms:
+        return tail.head
+    return await asyncio.to_thread(_first_since, log.store, tail, ms) - 1
+
+
+def _first_since(store: Store, tail: FeedTail, ms: int) -> int:
+    """The feed's first retained sequence id committed at ``ms`` or later, of which there is one: by bisection.
+
+    A frame's entries share their time, so one frame is read for each halving.
+    """
+    low, high = tail.oldest, tail.head
+    while low < high:
+        middle = (low + high) // 2
+        places = store.places(tail.region_id, middle, tail.head, frames_max=1)
+        if not places:
+            high = middle
+            continue
+        header = store.read(places)[0].header
+        if to_ms(header.global_ts) < ms:
+            low = header.last_sequence_id + 1
+        else:
+            high = min(middle, max(low, header.first_sequence_id))
+    return low
 
 
 async def check_place(log: Log, tail: FeedTail, sequence_id: int, known: Known) -> FeedTail:
@@ -87,7 +146,9 @@ async def _check_against(log: Log, tail: FeedTail, sequence_id: int, known: Know
         )
 
 
-async def read_piece(log: Log, tail: FeedTail, first: int, last: int, limit: int) -> Piece:
+async def read_piece(
+    log: Log, tail: FeedTail, first: int, last: int, limit: int, *, bytes_max: int = STORED_BYTES_MAX
+) -> Piece:
     """Return the whole frames of ``first`` … ``last``, about ``limit`` entries of them: at least one frame if there is any.
 
     A feed that began above 1 dropped nothing below its beginning, so a start there is the beginning. Raises
@@ -95,14 +156,19 @@ async def read_piece(log: Log, tail: FeedTail, first: int, last: int, limit: int
     """
     if not tail.dropped_sequence_id:
         first = max(first, tail.oldest)
-    if first <= tail.dropped_sequence_id:
-        raise _not_available(tail, first)
+    check_retained(tail, first)
     if last < first:
         return Piece(tail, (), first, last)
-    frames = await log.read(tail.name, first, last, entries_max=limit, bytes_max=STORED_BYTES_MAX)
+    frames = await log.read(tail.name, first, last, entries_max=limit, bytes_max=bytes_max)
     if not frames:  # retention came between
         raise _not_available(log.tail(tail.name), first)
     return Piece(tail, frames, first, last)
+
+
+def check_retained(tail: FeedTail, first: int) -> None:
+    """Raise SequenceNotAvailable, with ``oldest`` and ``head``, if the entry ``first`` was dropped."""
+    if first <= tail.dropped_sequence_id:
+        raise _not_available(tail, first)
 
 
 def _not_available(tail: FeedTail, first: int) -> SequenceNotAvailable:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import ipaddress
 import logging
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import uvicorn
 
+from headrace.access.exposure import judge_exposure
+from headrace.access.opening import AuthSettings, verifying
+from headrace.access.tls import Tls, TlsSettings
+from headrace.access.tokens import TokenVerifier
 from headrace.errors import PlatformUnsupported, PortInUse, Usage
 from headrace.log.log import Log, LogSettings
 from headrace.log.opening import StoreAddress
@@ -26,6 +30,7 @@ from headrace.runtime.logs import get_logger
 from headrace.server.http.app import HttpFace
 from headrace.server.http.connection import Connection
 from headrace.server.service import Service
+from headrace.server.snapshots import Origin
 
 if TYPE_CHECKING:
     from headrace.server.grpc.face import GrpcFace
@@ -42,7 +47,8 @@ STOP_S_MAX: Final = 10
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a server is started with. ``store`` names a database that holds the log, instead of ``data_dir``.
 
-    ``http`` is ``HOST:PORT``; port 0 takes a free one. ``grpc`` is the same, or None to leave gRPC out.
+    ``http`` is ``HOST:PORT``; port 0 takes a free one. ``grpc`` is the same, or None to leave gRPC out. ``auth`` None:
+    nobody is asked for a token. ``tls`` None: plain text. ``snapshot_allow``: where listeners may be sent for snapshots.
     """
 
     data_dir: Path = Path("headrace-data")
@@ -50,6 +56,9 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     http: str = "127.0.0.1:8470"
     grpc: str | None = None
     insecure: bool = False
+    auth: AuthSettings | None = None
+    tls: TlsSettings | None = None
+    snapshot_allow: tuple[Origin, ...] = ()
     log: LogSettings = LogSettings()
 
 
@@ -66,63 +75,68 @@ class Address(NamedTuple):
 
 class Serving(NamedTuple):
     """What a ready server says of itself: ``http`` and ``grpc`` are the addresses that it took, ``store`` where its data is
-    if that is no folder.
+    if that is no folder. ``encrypted``: both speak TLS.
     """
 
     http: Address
     data_dir: Path
     store: StoreAddress | None = None
     grpc: Address | None = None
+    encrypted: bool = False
 
 
 async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[Serving], None]) -> None:
     """Serve until ``stop`` is set; ``ready`` is called once, when requests are answered.
 
     At the end the long polls that wait are answered, what is being appended is answered, and the log is closed. Raises
-    PlatformUnsupported, Usage, PortInUse, and what :meth:`Log.open` raises; nothing has been written then.
+    PlatformUnsupported, Usage, PortInUse, ConfigInvalid, and what :meth:`Log.open` raises; nothing has been written then.
     """
     check_platform()
     address = parse_address(settings.http)
-    check_exposure(address, insecure=settings.insecure)
+    check_exposure(address, settings)
+    tls = Tls(settings.tls) if settings.tls is not None else None
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(bind(address)))
-        face = _bind_grpc(settings)
+        face = _bind_grpc(settings, tls)
         if face is not None:
             stack.push_async_callback(face.stop)
+        verifier = await stack.enter_async_context(verifying(settings.auth))
         log = Log.open(settings.data_dir, store=settings.store, settings=settings.log)
         stack.push_async_callback(log.close)
-        service = Service(log)
+        service = Service(log, snapshot_allow=settings.snapshot_allow)
         stack.push_async_callback(service.close)
         await log.start()
         await service.start()
         at = Address(address.host, listener.getsockname()[1])
-        serving = Serving(at, settings.data_dir, settings.store)
+        serving = Serving(at, settings.data_dir, settings.store, encrypted=tls is not None)
         if face is not None:
-            await face.start(service, log)
+            await face.start(service, log, verifier=verifier)
             stack.push_async_callback(face.stop)  # before the log is closed
             serving = serving._replace(grpc=Address(face.host, face.port))
         await _serve_http(
             service,
             listener,
             stop,
+            verifier=verifier,
+            tls=tls,
             started=lambda: ready(serving),
             stopping=face.begin_stop if face is not None else None,
         )
 
 
-def _bind_grpc(settings: ServeSettings) -> GrpcFace | None:
+def _bind_grpc(settings: ServeSettings, tls: Tls | None) -> GrpcFace | None:
     """Take the gRPC address, if there is to be one, without answering yet; the same refusals as for HTTP's."""
     if settings.grpc is None:
         return None
     from headrace.server.grpc.face import GrpcFace  # noqa: PLC0415  # a fifth of a second that only gRPC needs
 
     address = parse_address(settings.grpc)
-    check_exposure(address, insecure=settings.insecure)
+    check_exposure(address, settings)
     try:
         bind(address).close()  # gRPC itself could not say why an address can't be had
     except (PortInUse, Usage) as error:
         raise type(error)(error.detail, hint="Choose another --grpc.") from None
-    return GrpcFace.bind(address.host, str(address))
+    return GrpcFace.bind(address.host, str(address), tls)
 
 
 def check_platform() -> None:
@@ -145,15 +159,20 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
-def check_exposure(address: Address, *, insecure: bool) -> None:
-    """Refuse (Usage) an address that other machines can reach unless ``insecure`` is given: there is no authentication."""
-    if not insecure and not all(
-        ipaddress.ip_address(found).is_loopback for found in _addresses(address.host)
-    ):
-        raise Usage(
-            f"{address} can be reached from other machines, and this server asks nobody who they are",
-            hint="Listen on 127.0.0.1, or give --insecure if the network is yours alone.",
-        )
+def check_exposure(address: Address, settings: ServeSettings) -> None:
+    """Refuse (Usage) an address that other machines can reach without tokens, unless that was said to be insecure.
+
+    What else it lays open is logged loudly.
+    """
+    warning = judge_exposure(
+        str(address),
+        _addresses(address.host),
+        authenticated=settings.auth is not None,
+        encrypted=settings.tls is not None,
+        insecure=settings.insecure,
+    )
+    if warning is not None:
+        logger.warning(warning)
 
 
 def bind(address: Address) -> socket.socket:
@@ -192,6 +211,8 @@ async def _serve_http(
     listener: socket.socket,
     stop: asyncio.Event,
     *,
+    verifier: TokenVerifier | None,
+    tls: Tls | None,
     started: Callable[[], None],
     stopping: Callable[[], None] | None,
 ) -> None:
@@ -200,8 +221,13 @@ async def _serve_http(
         if stopping is not None:
             stopping()
 
+    def context(_config: uvicorn.Config, _usual: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        if tls is None:
+            raise RuntimeError("there is no TLS")
+        return tls.ssl_context()
+
     config = uvicorn.Config(
-        HttpFace(service),
+        HttpFace(service, verifier=verifier),
         http=Connection,
         ws="none",
         loop="none",
@@ -211,6 +237,7 @@ async def _serve_http(
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        ssl_context_factory=context if tls is not None else None,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S_MAX,
     )

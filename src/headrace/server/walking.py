@@ -10,6 +10,7 @@ from headrace.errors import BeyondHead, JournalCorrupt, LsnNotAvailable, Sequenc
 from headrace.log.contract import Store
 from headrace.log.history import first_sequence_at
 from headrace.log.tail import FeedTail
+from headrace.server.guard import StreamRights
 from headrace.wire.batch import Batch, batches_of
 from headrace.wire.frame import Frame, FrameKind
 from headrace.wire.segment import FramePlace
@@ -99,13 +100,24 @@ class Chunk(NamedTuple):
     walked: Lsn
 
 
-def read_chunk(store: Store, position: int, walked: Lsn, start: Lsn, entries_max: int) -> Chunk:
-    """Return the entries from ``position`` on that are at ``start`` or later; raises as :func:`read_on` does."""
+def read_chunk(  # noqa: PLR0917  # a stretch of the journal, and what of it is wanted
+    store: Store,
+    position: int,
+    walked: Lsn,
+    start: Lsn,
+    entries_max: int,
+    rights: StreamRights | None = None,
+) -> Chunk:
+    """Return the entries from ``position`` on that are at ``start`` or later; raises as :func:`read_on` does.
+
+    ``rights``: leave out the feeds that they do not permit.
+    """
     frames = read_on(store, position, walked)
     with_entries = (frame.header for frame in reversed(frames) if frame.header.count)
     last = next(with_entries, None)
+    wanted = frames if rights is None else [one for one in frames if rights.permits(one.header.region_id)]
     return Chunk(
-        batches=list(batches_of(frames, start=start, entries_max=entries_max)),
+        batches=list(batches_of(wanted, start=start, entries_max=entries_max)),
         end=frames[-1].header.end if frames else position,
         walked=last.lsn(last.count - 1) if last is not None else walked,
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 from headrace.log.files.store import FileStore
 from headrace.log.log import Log, LogSettings
+from headrace.log.metadata.sqlite import METADATA_NAME
 from headrace.runtime.clock import SystemClock
 from headrace.server.decoding import decode_entries
 from headrace.server.encoding import PostTerms
@@ -62,6 +67,24 @@ def damage_entry(data_dir: Path, text: bytes) -> None:
     path, data = _segment_with(data_dir, text)
     data[data.index(text)] ^= 1
     path.write_bytes(data)
+
+
+def skip_damage(data_dir: Path) -> None:
+    """Let a repair skip what is damaged."""
+    command = [sys.executable, "-m", "headrace.cli.app", "log", "repair", "--skip", "--yes"]
+    done = subprocess.run(
+        [*command, "--data-dir", str(data_dir)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def damage_listener(data_dir: Path, listener_id: str) -> None:
+    """Change a listener's row behind the server's back."""
+    with closing(sqlite3.connect(data_dir / METADATA_NAME)) as database, database:
+        changed = database.execute(
+            "UPDATE listener SET hold = 1 - hold WHERE listener_id = ?", (listener_id,)
+        )
+        assert changed.rowcount == 1
 
 
 def damage_both_headers(data_dir: Path, text: bytes) -> None:

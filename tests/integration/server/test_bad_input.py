@@ -145,7 +145,7 @@ def test_bad_lsn_header_is_refused(feed: Feed) -> None:
         {"agent-id": "agent-1", "change-feed-id": "test::bad", "epoch": 1},
         {"agent-id": "agent-1", "change-feed-id": "test::bad", "takeover": "yes"},
         {"agent-id": "agent-1", "change-feed-id": "test::bad", "shared": True, "takeover": True},
-        {"agent-id": "agent-1", "change-feed-id": "test::bad", "snapshot-url": "http://x"},
+        {"agent-id": "agent-1", "change-feed-id": "test::bad", "snapshot-url": "ftp://x"},
     ],
     ids=[
         "no feed",

@@ -16,14 +16,19 @@ from headrace.server.http.openapi import openapi_document
 from headrace.server.http.routes import ROUTES
 from headrace.server.service import Service
 from headrace.wire import documents as doc
+from tests.identity import Issuer
 from tests.integration.server.folders import (
     SMALL_SEGMENTS,
     AheadClock,
     damage_both_headers,
     damage_entry,
+    damage_listener,
     drop_all_but_newest,
+    skip_damage,
     write_feed,
 )
+from tests.ports import free_port
+from tests.secured import secured
 from tests.servers import Feed, ServerProcess, code_of, serving
 
 HOUR_MS = 3_600_000
@@ -57,6 +62,11 @@ def _unknown_feed(feed: Feed) -> httpx.Response:
     return Feed(feed.server, "test::unknown").read()
 
 
+def _sent_elsewhere(feed: Feed) -> httpx.Response:
+    feed.register(snapshot_url="https://elsewhere.example/snapshot")
+    return feed.server.http.get(f"{feed.path}/snapshot", params={"listener-id": "l"})
+
+
 BY_REQUEST: dict[str, Callable[[Feed], httpx.Response]] = {
     "beyond-head": lambda feed: feed.poll(after=7),
     "duplicate-entry": _duplicate,
@@ -68,19 +78,26 @@ BY_REQUEST: dict[str, Callable[[Feed], httpx.Response]] = {
     "invalid-request": lambda feed: feed.post_raw(b"{"),
     "method-not-allowed": lambda feed: feed.server.http.delete("/feeds"),
     "not-found": lambda feed: feed.server.http.get("/nothing"),
+    "no-snapshot": lambda feed: feed.server.http.get(f"{feed.path}/snapshot", params={"listener-id": "l"}),
     "not-registered": _stranger,
     "offset-mismatch": lambda feed: feed.post({"changes": {}, "expected-offset": 7}),
     "quarantined": _quarantined,
     "sequence-gap": lambda feed: feed.post(
         {"changes": {}, "sequence-id": 1}, {"changes": {}, "sequence-id": 3}
     ),
+    "snapshot-forbidden": _sent_elsewhere,
     "too-large": lambda feed: feed.post({"changes": {"text": "x" * (1 << 20)}}),
 }
 """Codes that a request to a healthy server produces."""
 
 BY_STATE = {
     "clock-lead": "test_appends_are_refused_while_the_log_s_clock_leads",
+    "forbidden": "test_tokens_that_are_not_good_for_it_are_refused",
+    "keys-unavailable": "test_without_the_issuer_s_keys_nobody_gets_in",
+    "unauthenticated": "test_tokens_that_are_not_good_for_it_are_refused",
     "failed": "test_what_nobody_expected_is_a_500_without_a_traceback",
+    "metadata-corrupt": "test_a_listener_whose_row_is_damaged_is_told_and_the_others_go_on",
+    "sequence-lost": "test_what_a_repair_skipped_is_gone_with_its_ends",
     "journal-corrupt": "test_damaged_frame_stops_its_readers_and_nobody_else",
     "sequence-not-available": "test_range_below_oldest_is_gone_with_the_bounds",
     "store-unavailable": "test_store_that_cannot_persist_is_503_and_loses_nothing",
@@ -97,7 +114,9 @@ def documented_codes() -> set[str]:
         for operation in path.values()
         for answer in operation["responses"].values()
     ]
-    schemas = [answer["content"].get("application/problem+json", {}).get("schema", {}) for answer in answers]
+    schemas = [
+        answer.get("content", {}).get("application/problem+json", {}).get("schema", {}) for answer in answers
+    ]
     return {code for schema in schemas if schema for code in schema["properties"]["code"]["enum"]}
 
 
@@ -168,6 +187,35 @@ async def test_damaged_frame_stops_its_readers_and_nobody_else(tmp_path: Path) -
         assert len(Feed(server, "test::whole").entries()) == 2
 
 
+async def test_what_a_repair_skipped_is_gone_with_its_ends(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    await write_feed(data_dir, "test::feed", 30, settings=SMALL_SEGMENTS)
+    damage_entry(data_dir, b'{"n":3}')
+    skip_damage(data_dir)
+    with serving(tmp_path, data_dir=data_dir) as server:
+        feed = Feed(server, "test::feed")
+        feed.listener()
+        for answer in (feed.read(3), feed.poll(after=2)):
+            assert (answer.status_code, code_of(answer)) == (410, "sequence-lost")
+            assert (answer.json()["lost-first"], answer.json()["lost-last"]) == (3, 3)
+        assert len(feed.entries(4)) == 27
+
+
+async def test_a_listener_whose_row_is_damaged_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    await write_feed(data_dir, "test::feed", 3)
+    with serving(tmp_path, data_dir=data_dir) as server:
+        for name in ("hurt", "well"):
+            assert Feed(server, "test::feed").listener(name).status_code == 200
+    damage_listener(data_dir, "hurt")
+    with serving(tmp_path, data_dir=data_dir) as server:
+        feed = Feed(server, "test::feed")
+        assert len(feed.poll(listener_id="well").json()["changes-list"]) == 3
+        for path in ("poll", "stream"):
+            answer = feed.server.http.get(f"{feed.path}/{path}", params={"listener-id": "hurt"})
+            assert (answer.status_code, code_of(answer)) == (500, "metadata-corrupt")
+
+
 async def test_appends_are_refused_until_a_repair_where_a_frame_s_end_is_unknown(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     await write_feed(data_dir, "test::feed", 5)
@@ -236,3 +284,24 @@ async def test_what_nobody_expected_is_a_500_without_a_traceback(tmp_path: Path)
         await log.close()
     assert (answer.status_code, code_of(answer)) == (500, "failed")
     assert "secret" not in answer.text
+
+
+def test_tokens_that_are_not_good_for_it_are_refused(tmp_path: Path) -> None:
+    with secured(tmp_path, Issuer()) as server:
+        for token, code in (
+            (None, "unauthenticated"),
+            (server.issuer.token(roles=["listener"]), "forbidden"),
+        ):
+            with server.client(token) as client:
+                answer = client.get("/alarms")
+                assert code_of(answer) == code
+                assert answer.status_code == by_code(code).http_status
+
+
+def test_without_the_issuer_s_keys_nobody_gets_in(tmp_path: Path) -> None:
+    with serving(tmp_path, args=["--auth-jwks", f"http://127.0.0.1:{free_port()}/jwks.json"]) as server:
+        headers = {"Authorization": f"Bearer {Issuer().token()}"}
+        answer = server.http.get("/feeds", headers=headers)
+        assert (answer.status_code, code_of(answer)) == (503, "keys-unavailable")
+        assert answer.headers["Retry-After"]
+        assert server.http.get("/healthz").status_code == 200

@@ -10,17 +10,24 @@ from typing import Any, Final, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from headrace.access.grants import Grant
+from headrace.access.metadata import Denial, grant_of_call
+from headrace.access.tokens import TokenVerifier
 from headrace.errors import (
+    Forbidden,
     HeadraceError,
     InvalidRequest,
     JournalCorrupt,
     MetadataCorrupt,
     Refused,
     SequenceLost,
+    Unauthenticated,
     Unavailable,
     refusal_of,
 )
+from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
+from headrace.server.guard import May, check_call
 
 logger = get_logger("server.grpc")
 
@@ -72,6 +79,26 @@ class Calls:
         return answer
 
 
+class Door:
+    """Who calls: asked once by each handler, at its beginning."""
+
+    def __init__(self, verifier: TokenVerifier | None, clock: Clock) -> None:
+        """``verifier`` None: nobody is asked for a token."""
+        self.clock = clock
+        self._verifier = verifier
+
+    async def grant_of(self, context: Any, may: May) -> Grant:
+        """Return what the caller may do, which is good for ``may`` as far as that is about no feed.
+
+        Raises Unauthenticated, Forbidden, KeysUnavailable.
+        """
+        found = await grant_of_call(context.invocation_metadata(), self._verifier)
+        if isinstance(found, Denial):
+            raise found.error
+        check_call(found, may)
+        return found
+
+
 class _ClientGone(Exception):
     """There is nobody to write to any more."""
 
@@ -97,6 +124,10 @@ def status_of(error: HeadraceError) -> grpc.StatusCode:
     """Return the status that an error is answered with where the answer itself can't say it."""
     if isinstance(error, Unavailable):
         return grpc.StatusCode.UNAVAILABLE
+    if isinstance(error, Unauthenticated):
+        return grpc.StatusCode.UNAUTHENTICATED
+    if isinstance(error, Forbidden):
+        return grpc.StatusCode.PERMISSION_DENIED
     if isinstance(error, (JournalCorrupt, MetadataCorrupt, SequenceLost)):
         return grpc.StatusCode.DATA_LOSS
     if isinstance(error, Refused):

@@ -9,10 +9,14 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from headrace.access.grpc_tls import server_credentials
+from headrace.access.tls import Tls
+from headrace.access.tokens import TokenVerifier
 from headrace.errors import PortInUse
 from headrace.log.log import Log
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.server.grpc import log_append, wal_stream
+from headrace.server.grpc.calls import Door
 from headrace.server.grpc.health import Health
 from headrace.server.grpc.log_append import LogAppend
 from headrace.server.grpc.wal_stream import WalStream
@@ -47,8 +51,11 @@ class GrpcFace:
         self._log_append: LogAppend | None = None
 
     @classmethod
-    def bind(cls, host: str, address: str) -> GrpcFace:
-        """Take ``address``, the ``HOST:PORT`` of ``host`` (port 0: a free one); nothing is answered yet. PortInUse."""
+    def bind(cls, host: str, address: str, tls: Tls | None = None) -> GrpcFace:
+        """Take ``address``, the ``HOST:PORT`` of ``host`` (port 0: a free one); nothing is answered yet. PortInUse.
+
+        ``tls`` None: plain text.
+        """
         server = grpc.aio.server(
             options=(
                 ("grpc.so_reuseport", 0),
@@ -60,20 +67,31 @@ class GrpcFace:
             )
         )
         try:
-            port = server.add_insecure_port(address)
+            if tls is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, server_credentials(tls))
         except RuntimeError as error:
             raise PortInUse(
                 f"{address} can't be listened on: {error}", hint="Choose another --grpc."
             ) from None
         return cls(server, host, port)
 
-    async def start(self, service: Service, log: Log, *, clock: Clock | None = None) -> None:
-        """Begin to answer."""
+    async def start(
+        self,
+        service: Service,
+        log: Log,
+        *,
+        clock: Clock | None = None,
+        verifier: TokenVerifier | None = None,
+    ) -> None:
+        """Begin to answer. Health and reflection need no token; without a verifier nothing does."""
         clock = clock or SystemClock()
+        door = Door(verifier, clock)
         self._subscriptions = Subscriptions(log, clock=clock)
         await self._subscriptions.start()
-        self._wal_stream = WalStream(log, self._subscriptions)
-        self._log_append = LogAppend(service, clock)
+        self._wal_stream = WalStream(log, self._subscriptions, door)
+        self._log_append = LogAppend(service, door)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._server.add_generic_rpc_handlers((self._wal_stream.handler(), self._log_append.handler()))
         reading = (wal_stream.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)

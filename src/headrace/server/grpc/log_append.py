@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import deque
+from functools import partial
 from typing import Any, Final
 
 import grpc
 
+from headrace.access.expiry import expired, seconds_left
+from headrace.access.grants import Grant
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import HeadraceError, Refused, StreamFailed, Unavailable
 from headrace.log.requests import Append, Appended, Chain
-from headrace.runtime.clock import Clock
 from headrace.server.grpc.append_requests import (
     append_of,
     appended_response,
@@ -24,7 +26,8 @@ from headrace.server.grpc.append_requests import (
     refused_response,
     uuid_bytes,
 )
-from headrace.server.grpc.calls import Calls, parse, write
+from headrace.server.grpc.calls import Calls, Door, parse, write
+from headrace.server.guard import May, check_feed
 from headrace.server.service import Service
 from headrace.wire import documents as doc
 from headrace.wire.generated import log_pb2
@@ -33,17 +36,26 @@ SERVICE: Final = "headrace.log.v1.LogAppend"
 WAITING_MAX: Final = 256
 """Appends of one stream that wait for their answers; the next one is read when there is room."""
 WAITING_BYTES_MAX: Final = 32 << 20
-"""Their bytes, save that it is always one."""
+"""With so many bytes of them no further one is read."""
+HELD_BYTES_MAX: Final = 256 << 20
+"""Bytes of appends that wait to be durable, over all calls and streams; one that does not fit is UNAVAILABLE."""
+HELD_BYTES_EASY: Final = HELD_BYTES_MAX // 2
+"""With so many of them no stream is read: what is under way then can still come to an end without a refusal."""
+STREAMS_MAX: Final = 1024
+"""Streams of appends open at once; one more is UNAVAILABLE."""
+FEEDS_KNOWN_MAX: Final = 1024
+"""Feeds of one stream of which it is remembered that the caller may append to them."""
 
 
 class LogAppend:
     """The service over one server's use cases."""
 
-    def __init__(self, service: Service, clock: Clock) -> None:
+    def __init__(self, service: Service, door: Door) -> None:
         self._service = service
-        self._clock = clock
+        self.door = door
         self._streams: set[_Stream] = set()
         self._stopping = False
+        self.held = _Held()
         self.calls = Calls()
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -62,28 +74,42 @@ class LogAppend:
         """Read no further request of any stream; what was read is answered, then the streams end with UNAVAILABLE."""
         self._stopping = True
         for stream in self._streams:
-            stream.stop()
+            stream.end(_stopping())
 
-    async def _append(self, data: bytes, _: Any) -> bytes:
+    async def _append(self, data: bytes, context: Any) -> bytes:
+        grant = await self.door.grant_of(context, May.PUBLISH)
         request = parse(log_pb2.AppendRequest, data)
+        await self.check_feed(grant, May.PUBLISH, request.feed)
+        self.held.add(len(data))
         try:
             appended = await self.append_soon(await self.decode(request, len(data), None))
             return appended_response(request.request, appended)
         except Refused as refusal:
             return refused_response(request.request, refusal)
+        finally:
+            self.held.remove(len(data))
 
     async def _append_stream(self, _: Any, context: Any) -> None:
-        stream = _Stream(self, context)
+        grant = await self.door.grant_of(context, May.PUBLISH)
+        if self._stopping:
+            raise _stopping()
+        if len(self._streams) >= STREAMS_MAX:
+            raise Unavailable(
+                f"{STREAMS_MAX} streams of appends are open at this server, which is the most",
+                hint="Send the appends of several feeds over one stream, or try again later.",
+                side_effects="none",
+            )
+        stream = _Stream(self, context, grant)
         self._streams.add(stream)
         try:
-            if self._stopping:
-                stream.stop()
             await stream.run()
         finally:
             self._streams.discard(stream)
 
-    async def _tail(self, data: bytes, _: Any) -> bytes:
+    async def _tail(self, data: bytes, context: Any) -> bytes:
+        grant = await self.door.grant_of(context, May.SEE)
         request = parse(log_pb2.TailRequest, data)
+        await self.check_feed(grant, May.SEE, request.feed)
         try:
             feed = check_feed_id(request.feed)
             producer = check_agent_id(request.producer_id, "producer_id") if request.producer_id else None
@@ -94,19 +120,63 @@ class LogAppend:
 
     async def decode(self, request: log_pb2.AppendRequest, request_bytes: int, chain: Chain | None) -> Append:
         """Return the append that a request stands for; raises InvalidRequest and TooLarge."""
-        return await append_of(request, request_bytes, now_ms=self._clock.wall_ms(), chain=chain)
+        return await append_of(request, request_bytes, now_ms=self.door.clock.wall_ms(), chain=chain)
+
+    async def check_feed(self, grant: Grant, may: May, feed: str) -> None:
+        """Raise Forbidden unless ``grant`` is good for this call about ``feed``: a status, not a refusal of an append."""
+        await check_feed(self._service.log, grant, may, feed)
 
     def append_soon(self, append: Append) -> asyncio.Future[Appended]:
         """Queue an append; the future gets its places or its refusal."""
         return self._service.append_soon(append)
 
 
+class _Held:
+    """The bytes of appends that wait to be durable."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._eased = asyncio.Event()
+
+    def add(self, size: int) -> None:
+        """Count an append; Unavailable if it is too much, save that it is always one."""
+        if self.bytes and self.bytes + size > HELD_BYTES_MAX:
+            raise Unavailable(
+                f"{self.bytes:,} bytes of appends wait at this server; the most is {HELD_BYTES_MAX:,}",
+                hint="Try again later, with the same places.",
+            )
+        self.bytes += size
+
+    def remove(self, size: int) -> None:
+        """Count it no longer."""
+        self.bytes -= size
+        if not self.is_crowded:
+            self._eased.set()
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether no stream should read."""
+        return self.bytes >= HELD_BYTES_EASY
+
+    async def wait_eased(self) -> None:
+        """Return once streams may read."""
+        while self.is_crowded:
+            self._eased.clear()
+            await self._eased.wait()
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the server is stopping", hint="Ask for the tail, then open a new stream.")
+
+
 class _Stream:
     """One ``AppendStream``: a task reads and submits, the call's own answers in order."""
 
-    def __init__(self, face: LogAppend, context: Any) -> None:
+    def __init__(self, face: LogAppend, context: Any, grant: Grant) -> None:
         self._face = face
         self._context = context
+        self._grant = grant
+        self._allowed: set[str] = set()
         self._chain = Chain()
         self._broken = False
         self._answers: deque[tuple[asyncio.Future[Appended], int, int]] = deque()
@@ -114,12 +184,17 @@ class _Stream:
         self._is_full = False
         self._moved = asyncio.Event()
         self._settled = asyncio.Event()
+        self._is_taking = False
+        self._end: HeadraceError | None = None
         self._reader = asyncio.create_task(self._read())
         self._reader.add_done_callback(lambda _: self._settled.set())
 
-    def stop(self) -> None:
-        """Read no further."""
-        self._reader.cancel()
+    def end(self, why: HeadraceError) -> None:
+        """Read no further, and end with ``why`` once what was read is answered."""
+        if self._end is None and not self._reader.done():
+            self._end = why
+            if not self._is_taking:
+                self._reader.cancel()
 
     async def run(self) -> None:
         """Answer until the client has ended its side and everything is answered."""
@@ -134,9 +209,10 @@ class _Stream:
                 if self._is_full:
                     self._moved.set()
                 await write(self._context, answer)
-            if self._reader.cancelled():
-                raise Unavailable("the server is stopping", hint="Ask for the tail, then open a new stream.")
-            self._reader.result()
+            if not self._reader.cancelled():
+                self._reader.result()
+            if self._end is not None:
+                raise self._end
         finally:
             self._reader.cancel()
             left = [future for future, _, _ in self._answers]
@@ -153,26 +229,62 @@ class _Stream:
             await self._settled.wait()
         return True
 
-    def _note_settled(self, future: asyncio.Future[Appended]) -> None:
+    def _note_settled(self, size: int, future: asyncio.Future[Appended]) -> None:
         """Wake who answers, if it is the first that waits; the later ones are answered when their turn comes."""
+        self._face.held.remove(size)
         if self._answers and self._answers[0][0] is future:
             self._settled.set()
 
     async def _read(self) -> None:
-        while (data := await self._context.read()) is not grpc.aio.EOF:
-            while self._answers and not self._has_room(len(data)):
+        """Read until the client ends its side or its token ends; what was read by then is answered."""
+        left_s = seconds_left(self._grant, self._face.door.clock)
+        timer = None
+        if left_s is not None:
+            timer = asyncio.get_running_loop().call_later(left_s, self.end, expired())
+        try:
+            await self._read_all()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _read_all(self) -> None:
+        """Room is waited for before a request is read: one that was read is taken, whoever ends the stream meanwhile."""
+        while self._end is None:
+            while not self._has_room():
                 self._is_full = True
                 self._moved.clear()
                 await self._moved.wait()
             self._is_full = False
-            request = parse(log_pb2.AppendRequest, data)
-            future = await self._begin(request, len(data))
-            self._answers.append((future, request.request, len(data)))
-            self._waiting_bytes += len(data)
-            future.add_done_callback(self._note_settled)
+            if self._face.held.is_crowded:
+                await self._face.held.wait_eased()
+            data = await self._context.read()
+            if data is grpc.aio.EOF:
+                return
+            self._is_taking = True
+            try:
+                await self._take(data)
+            finally:
+                self._is_taking = False
 
-    def _has_room(self, size: int) -> bool:
-        return len(self._answers) < WAITING_MAX and self._waiting_bytes + size <= WAITING_BYTES_MAX
+    async def _take(self, data: bytes) -> None:
+        """Submit a request, and let its answer wait for its turn."""
+        request, size = parse(log_pb2.AppendRequest, data), len(data)
+        if request.feed not in self._allowed:
+            await self._face.check_feed(self._grant, May.PUBLISH, request.feed)
+            if len(self._allowed) < FEEDS_KNOWN_MAX:
+                self._allowed.add(request.feed)
+        self._face.held.add(size)
+        try:
+            future = await self._begin(request, size)
+        except BaseException:
+            self._face.held.remove(size)
+            raise
+        self._answers.append((future, request.request, size))
+        self._waiting_bytes += size
+        future.add_done_callback(partial(self._note_settled, size))
+
+    def _has_room(self) -> bool:
+        return len(self._answers) < WAITING_MAX and self._waiting_bytes < WAITING_BYTES_MAX
 
     async def _begin(self, request: log_pb2.AppendRequest, size: int) -> asyncio.Future[Appended]:
         """Submit the request, and return what its answer will be.

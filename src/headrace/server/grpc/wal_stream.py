@@ -1,4 +1,4 @@
-"""RFC-010's service ``kdb.wal.v1.WalStream``: its clients work unchanged. Filters and tokens are not offered yet."""
+"""RFC-010's service ``kdb.wal.v1.WalStream``: its clients work unchanged. Filters are not offered yet."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import grpc
 
+from headrace.access.expiry import until_expired
+from headrace.access.grants import Grant
 from headrace.entries.feed import check_agent_id
 from headrace.entries.lsn import Lsn
 from headrace.errors import (
@@ -19,7 +21,8 @@ from headrace.errors import (
     SequenceLost,
 )
 from headrace.log.log import Log
-from headrace.server.grpc.calls import Calls, parse, write
+from headrace.server.grpc.calls import Calls, Door, parse, write
+from headrace.server.guard import May, StreamRights
 from headrace.server.subscriptions import Subscriber, Subscriptions
 from headrace.wire.batch import (
     BATCH_ENTRIES_MAX,
@@ -34,14 +37,14 @@ from headrace.wire.generated import wal_pb2
 SERVICE: Final = "kdb.wal.v1.WalStream"
 SUBSCRIBER_METADATA: Final = "subscriber-id"
 """Metadata by which a subscriber names itself; without it all subscribers of one subject are one."""
-ANONYMOUS: Final = "anonymous"
 
 
 class WalStream:
     """The service over one server's subscriptions."""
 
-    def __init__(self, log: Log, subscriptions: Subscriptions) -> None:
+    def __init__(self, log: Log, subscriptions: Subscriptions, door: Door) -> None:
         self._log = log
+        self._door = door
         self._subscriptions = subscriptions
         self.calls = Calls()
 
@@ -58,13 +61,21 @@ class WalStream:
         )
 
     async def _subscribe(self, request: bytes, context: Any) -> None:
+        grant = await self._door.grant_of(context, May.REPLICATE)
+        async with until_expired(grant, self._door.clock):
+            await self._stream(request, context, grant)
+
+    async def _stream(self, request: bytes, context: Any, grant: Grant) -> None:
         ask = parse(wal_pb2.SubscribeRequest, request)
         for member in ("tenant_filter", "key_prefix_filter"):
             if getattr(ask, member):
                 raise InvalidRequest(f"{member}: this version of the server does not offer it", member=member)
         start = Lsn.parse(ask.start_lsn) if ask.start_lsn else None
         items = self._subscriptions.subscribe(
-            _subscriber(context), start, entries_max=ask.batch_size_hint or BATCH_ENTRIES_MAX
+            _subscriber(context, grant),
+            start,
+            entries_max=ask.batch_size_hint or BATCH_ENTRIES_MAX,
+            rights=None if grant.may_administer() else StreamRights(self._log.store, grant),
         )
         named = _Named(self._log)
         try:
@@ -87,11 +98,13 @@ class WalStream:
             raise
 
     async def _ack(self, request: bytes, context: Any) -> bytes:
+        grant = await self._door.grant_of(context, May.REPLICATE)
         ask = parse(wal_pb2.AckRequest, request)
-        watermark = await self._subscriptions.ack(_subscriber(context), Lsn.parse(ask.ack_lsn))
+        watermark = await self._subscriptions.ack(_subscriber(context, grant), Lsn.parse(ask.ack_lsn))
         return wal_pb2.AckResponse(watermark_lsn=str(watermark)).SerializeToString()
 
-    async def _get_lsn(self, request: bytes, _: Any) -> bytes:
+    async def _get_lsn(self, request: bytes, context: Any) -> bytes:
+        await self._door.grant_of(context, May.REPLICATE)
         parse(wal_pb2.GetLSNRequest, request)
         bounds = await self._subscriptions.bounds()
         answer = wal_pb2.GetLSNResponse(head_lsn=str(bounds.head), oldest_lsn=str(bounds.oldest))
@@ -118,11 +131,11 @@ class _Named:
         return new
 
 
-def _subscriber(context: Any) -> Subscriber:
+def _subscriber(context: Any, grant: Grant) -> Subscriber:
     given = [value for key, value in context.invocation_metadata() or () if key == SUBSCRIBER_METADATA]
     if len(given) > 1:
         raise InvalidRequest(
             f"{SUBSCRIBER_METADATA}: is given {len(given)} times", member=SUBSCRIBER_METADATA
         )
     name = check_agent_id(str(given[0]), SUBSCRIBER_METADATA) if given and given[0] else ""
-    return Subscriber(ANONYMOUS, name)
+    return Subscriber(grant.subject, name)

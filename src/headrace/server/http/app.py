@@ -6,15 +6,24 @@ no middleware around it, and the *undecoded* path is matched.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Mapping
+
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from headrace.errors import HeadraceError, InvalidRequest, MethodNotAllowed, TooLarge
+from headrace.access.asgi import Guard, grant_of_scope
+from headrace.access.bearer import challenge_of
+from headrace.access.tokens import TokenVerifier
+from headrace.errors import HeadraceError, InvalidRequest, MethodNotAllowed, SequenceNotAvailable, TooLarge
 from headrace.runtime.logs import get_logger
+from headrace.server.guard import May, check_call, check_feed
 from headrace.server.http.bodies import UNREAD, answer_and_linger
+from headrace.server.http.compression import encoded
+from headrace.server.http.event_stream import EventStream, StreamTerms
 from headrace.server.http.problems import problem_response
+from headrace.server.http.reading import FEED
 from headrace.server.http.routes import ROUTES
-from headrace.server.http.table import Call, find_route
+from headrace.server.http.table import Call, Route, find_route
 from headrace.server.service import Service
 
 logger = get_logger("server.http")
@@ -23,22 +32,36 @@ logger = get_logger("server.http")
 class HttpFace:
     """The change feed API over one :class:`~headrace.server.service.Service`, as an ASGI application."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(
+        self, service: Service, *, verifier: TokenVerifier | None = None, streams: StreamTerms | None = None
+    ) -> None:
+        """``verifier``: of the tokens that are taken; without it nobody is asked for one. ``streams``: the bounds of event
+        streams, if not the usual ones.
+        """
         self._service = service
+        self._streams = streams if streams is not None else StreamTerms()
+        self._guard = Guard(self._answer, verifier)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer one request; nothing is raised to the server around it except cancellation."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"the HTTP face does not speak {scope['type']}")
+        return self._guard(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        path: dict[str, str] = {}
         try:
             route, path = find_route(ROUTES, scope["method"], scope["raw_path"])
+            await self._check_caller(route, path, scope)
             if route.query is None and scope["query_string"]:
                 raise InvalidRequest(f"{route.path} takes no query parameters")
-            response = await route.handler(self._service, Call(route, path, request))
+            response = await route.handler(self._service, Call(route, path, request, self._streams))
+            if not isinstance(response, EventStream):
+                response = await encoded(request, response)
         except ClientDisconnect:
             return
         except HeadraceError as error:
+            if isinstance(error, SequenceNotAvailable) and FEED in path:
+                await self._service.snapshots.complete(error, path[FEED])
             await _refuse(error, scope, receive, send)
             return
         except Exception:
@@ -48,6 +71,14 @@ class HttpFace:
             return
         await response(scope, receive, send)
 
+    async def _check_caller(self, route: Route, path: Mapping[str, str], scope: Scope) -> None:
+        if route.may is May.OPEN:
+            return
+        grant = grant_of_scope(scope)
+        check_call(grant, route.may)
+        if FEED in path:
+            await check_feed(self._service.log, grant, route.may, path[FEED])
+
 
 async def _refuse(error: HeadraceError, scope: Scope, receive: Receive, send: Send) -> None:
     if error.http_status >= 500:
@@ -55,6 +86,9 @@ async def _refuse(error: HeadraceError, scope: Scope, receive: Receive, send: Se
     headers = {}
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.members["allowed"])
+    challenge = challenge_of(error)
+    if challenge is not None:
+        headers["WWW-Authenticate"] = challenge
     response = problem_response(error, headers)
     if isinstance(error, TooLarge) and scope.get(UNREAD):
         await answer_and_linger(response, receive, send)

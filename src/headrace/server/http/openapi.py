@@ -10,7 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from headrace import __version__
-from headrace.errors import HeadraceError, InvalidRequest, Unavailable
+from headrace.errors import (
+    Forbidden,
+    HeadraceError,
+    InvalidRequest,
+    KeysUnavailable,
+    Unauthenticated,
+    Unavailable,
+)
+from headrace.server.guard import ROLES, May
 from headrace.server.http.bodies import JSON_TYPE, NDJSON_TYPE
 from headrace.server.http.problems import PROBLEM_TYPE, title_of
 from headrace.server.http.table import Route
@@ -19,11 +27,17 @@ from headrace.wire.documents import FRAMES_TYPE, Problem
 EVERYWHERE: Final[tuple[type[HeadraceError], ...]] = (InvalidRequest, HeadraceError)
 """What any call can be answered."""
 
+_BEARER: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "JWT",
+    "description": "Needed where the server was started with --auth-jwks; `x-headrace-roles` says with one of which roles.",
+}
 _REF: Final = "#/components/schemas/{name}"
 _DESCRIPTION: Final = (
     "Every answer that carries a place carries the incarnation; readers send back what they know. Refusals are problem "
     "documents (RFC 9457) whose `code` never changes; nothing was written when one is answered, unless its member "
-    "`side-effects` is `possible`."
+    "`side-effects` is `possible`. Answers above 1 KB come compressed if `Accept-Encoding` names `zstd` or `gzip`."
 )
 
 
@@ -44,7 +58,7 @@ def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Headrace change feed API", "version": __version__, "description": _DESCRIPTION},
         "paths": dict(paths),
-        "components": {"schemas": schemas},
+        "components": {"schemas": schemas, "securitySchemes": {"bearer": _BEARER}},
     }
 
 
@@ -60,6 +74,9 @@ def _operation(route: Route) -> dict[str, Any]:
         "parameters": parameters,
         "responses": _responses(route),
     }
+    if route.may is not May.OPEN:
+        operation["security"] = [{"bearer": []}]
+        operation["x-headrace-roles"] = [str(role) for role in ROLES[route.may]]
     if route.bodies:
         content: dict[str, Any] = {JSON_TYPE: {"schema": _one_of(route.bodies)}}
         if route.ndjson:
@@ -103,9 +120,14 @@ def _responses(route: Route) -> dict[str, Any]:
                 ("Headrace-Oldest-Sequence-Id", "integer"),
             )
         }
-    responses = {"200": done}
+    if route.status != 200:
+        done = {"description": "Done; there is no body."}
+        if route.status == 307:
+            done["headers"] = {"Location": {"description": "Where it is.", "schema": {"type": "string"}}}
+    responses = {str(route.status): done}
+    access = (Unauthenticated, Forbidden, KeysUnavailable) if route.may is not May.OPEN else ()
     by_status: defaultdict[int, list[type[HeadraceError]]] = defaultdict(list)
-    for kind in dict.fromkeys((*route.refusals, *EVERYWHERE)):
+    for kind in dict.fromkeys((*route.refusals, *access, *EVERYWHERE)):
         by_status[kind.http_status].append(kind)
     for status, kinds in sorted(by_status.items()):
         responses[str(status)] = _problem(kinds)

@@ -15,49 +15,145 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest
 from headrace.server.decoding import convert_text, parse_time, wrong
 from headrace.server.encoding import PostTerms
-from headrace.server.reading import Known
+from headrace.server.filters import EntryFilter, entry_filter
+from headrace.server.reading import Known, SinceTime, Start
+from headrace.server.rendering import ANSWER_BYTES_MAX, LIMIT_DEFAULT
 from headrace.wire.documents import U64, Document, Name, SequenceId
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 LIMIT_MAX: Final = 10_000
-LIMIT_DEFAULT: Final = 1_000
 TIMEOUT_MS_MAX: Final = 60_000
 TIMEOUT_MS_DEFAULT: Final = 30_000
 QUERY_BYTES_MAX: Final = 8_192
 """Longest query string; two names of 200 characters, percent-encoded, take less than a fifth of it."""
+SEQUENCE_ID_MAX: Final = (1 << 63) - 1
 SOURCE_POSITION_BYTES_MAX: Final = 16_384
 """Longest source position, decoded: a GTID set of hundreds of servers."""
 
-Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="Most entries in the answer.")]
+Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="Most entries in the answer; left out: 1,000.")]
+LimitBytes = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=ANSWER_BYTES_MAX,
+        description="Most bytes of entries in the answer, save that it is always one entry.",
+    ),
+]
 TimeoutMs = Annotated[
     int, Meta(ge=0, le=TIMEOUT_MS_MAX, description="How long to wait for an entry, in milliseconds.")
 ]
+After = Annotated[U64, Meta(description="The last sequence id that the listener has; 0: none. Left out: 0.")]
+AfterTime = Annotated[
+    Name,
+    Meta(
+        description="Begin with the first entry committed at this time or later, instead of at a sequence id: RFC 3339, or "
+        "ms since 1970."
+    ),
+]
+Listener = Annotated[Name, Meta(description="A registered listener.")]
 
 
-_RANGE_LIMIT: Final = "Most entries; left out: 1,000, and no bound but their bytes for stored frames."
+class FilterQuery(Document):
+    """Which entries a reader wants. Each condition that is given must hold; control entries always pass."""
+
+    changed: (
+        Annotated[
+            Name,
+            Meta(description="Only entries that changed one of these members (a,b,c), and deletes."),
+        ]
+        | UnsetType
+    ) = UNSET
+    key: Annotated[str, Meta(description="Only entries with this key.")] | UnsetType = UNSET
+    shard: (
+        Annotated[
+            Name, Meta(description="Only this part of the keys: 2/8 is the second of eight, by CRC-32C.")
+        ]
+        | UnsetType
+    ) = UNSET
+
+    def wanted(self) -> EntryFilter:
+        """Return the filter; InvalidRequest naming the parameter that can't be read."""
+        given = (one if one is not UNSET else None for one in (self.changed, self.key, self.shard))
+        return entry_filter(*given)
 
 
-class RangeQuery(Document):
+class RangeQuery(FilterQuery, kw_only=True):
     """``GET /feeds/{id}/entries``: an inclusive range."""
 
-    beg_sequence_id: Annotated[SequenceId, Meta(description="First sequence id of the range.")]
+    beg_sequence_id: (
+        Annotated[SequenceId, Meta(description="First sequence id of the range; this or after-time.")]
+        | UnsetType
+    ) = UNSET
     end_sequence_id: (
         Annotated[U64, Meta(description="Last sequence id of the range; the head if it is left out.")]
         | UnsetType
     ) = UNSET
-    limit: Annotated[Limit, Meta(description=_RANGE_LIMIT)] | UnsetType = UNSET
+    after_time: AfterTime | UnsetType = UNSET
+    limit: (
+        Annotated[
+            Limit,
+            Meta(
+                description="Most entries; left out: 1,000, and no bound but their bytes for stored frames."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    limit_bytes: LimitBytes = ANSWER_BYTES_MAX
+
+    def start(self) -> Start:
+        """Return where the range begins; InvalidRequest unless it is said, and once."""
+        if self.beg_sequence_id is UNSET and self.after_time is UNSET:
+            raise wrong("beg-sequence-id", "is missing")
+        first = self.beg_sequence_id if self.beg_sequence_id is not UNSET else UNSET
+        return _start(first - 1 if first is not UNSET else UNSET, self.after_time, "beg-sequence-id")
 
 
-class PollQuery(Document):
+class PollQuery(FilterQuery, kw_only=True):
     """``GET /feeds/{id}/poll``."""
 
-    listener_id: Annotated[Name, Meta(description="A registered listener.")]
-    after_sequence_id: Annotated[
-        U64, Meta(description="The last sequence id that the listener has; 0: none.")
-    ] = 0
+    listener_id: Listener
+    after_sequence_id: After | UnsetType = UNSET
+    after_time: AfterTime | UnsetType = UNSET
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT
     limit: Limit = LIMIT_DEFAULT
+    limit_bytes: LimitBytes = ANSWER_BYTES_MAX
+
+    def start(self) -> Start:
+        """Return where the listener is."""
+        return _start(self.after_sequence_id, self.after_time, "after-sequence-id")
+
+
+class StreamQuery(FilterQuery, kw_only=True):
+    """``GET /feeds/{id}/stream``."""
+
+    listener_id: Listener
+    after_sequence_id: After | UnsetType = UNSET
+    after_time: AfterTime | UnsetType = UNSET
+    incarnation: (
+        Annotated[
+            str, Meta(description="As the header Headrace-Incarnation, for who can set none: browsers.")
+        ]
+        | UnsetType
+    ) = UNSET
+
+    def start(self, headers: StreamHeaders) -> Start:
+        """Return where the listener is. A resumed stream repeats its address, so its Last-Event-ID counts first."""
+        last = headers.last_event_id
+        if last is UNSET or not last:
+            return _start(self.after_sequence_id, self.after_time, "after-sequence-id")
+        if not (last.isascii() and last.isdecimal()) or int(last) > SEQUENCE_ID_MAX:
+            raise wrong("Last-Event-ID", f"{last[:80]!r} is no sequence id")
+        return int(last)
+
+    def known(self, headers: StreamHeaders) -> Known:
+        """Return what the listener knows; InvalidRequest where address and header differ."""
+        known = headers.known()
+        if self.incarnation is UNSET or known.incarnation == self.incarnation:
+            return known
+        if known.incarnation is not None:
+            raise wrong("incarnation", "differs from the header Headrace-Incarnation")
+        return Known(self.incarnation, known.lsn)
 
 
 class TailQuery(Document):
@@ -83,6 +179,17 @@ class PlaceHeaders(msgspec.Struct, rename="kebab"):
         return Known(
             incarnation if incarnation is not UNSET else None, Lsn.parse(lsn) if lsn is not UNSET else None
         )
+
+
+class StreamHeaders(PlaceHeaders, rename="kebab"):
+    """What a reader of a stream sends: the place is the one of the last event that it got."""
+
+    last_event_id: (
+        Annotated[
+            str, Meta(description="Sequence id of the last event; browsers send it when they connect again.")
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class PostHeaders(msgspec.Struct, rename="kebab"):
@@ -152,6 +259,14 @@ def parse_headers(headers: Headers, kind: type[T]) -> T:
         if given:
             values[name] = given[0]
     return convert_text(values, kind)
+
+
+def _start(after: int | UnsetType, after_time: str | UnsetType, member: str) -> Start:
+    if after_time is UNSET:
+        return after if after is not UNSET else 0
+    if after is not UNSET:
+        raise wrong("after-time", f"is given beside {member}: a reader begins at one of the two")
+    return SinceTime(parse_time(after_time, "after-time"))
 
 
 def _base64(text: str, header: str) -> bytes:

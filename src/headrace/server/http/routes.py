@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 import msgspec
 from starlette.responses import Response
 
 from headrace import errors
-from headrace.server import rendering
 from headrace.server.decoding import decode_entries
-from headrace.server.http import parameters
+from headrace.server.guard import May
+from headrace.server.http import parameters, reading, snapshots
 from headrace.server.http.bodies import JSON_TYPE, NDJSON_TYPE, content_type, read_body
+from headrace.server.http.event_stream import EVENTS_TYPE
 from headrace.server.http.openapi import openapi_document
 from headrace.server.http.table import Call, Route
 from headrace.server.metrics.exposition import METRICS_TYPE
-from headrace.server.reading import Piece
 from headrace.server.service import Service
 from headrace.server.workload import run_sized
 from headrace.wire import documents as doc
+from headrace.wire.hydration_documents import HydrationLease, TakeHydration
 from headrace.wire.retention_documents import RetentionView
 
-_FEED: Final = "change-feed-id"
 _ENTRY_BYTES: Final = 512
 """A guess at an entry's size, before anything is decoded."""
 
 
 async def _register_publisher(service: Service, call: Call) -> Response:
-    return _document(await service.register_publisher(await call.document(doc.RegisterPublisher)))
+    ask = await call.document(doc.RegisterPublisher)
+    return _document(await service.register_publisher(ask, call.grant))
 
 
 async def _append(service: Service, call: Call) -> Response:
@@ -39,73 +39,45 @@ async def _append(service: Service, call: Call) -> Response:
         entries = await run_sized(
             len(body) // _ENTRY_BYTES, decode_entries, body, ndjson=media_type == NDJSON_TYPE
         )
-        return _document(await service.append(call.path[_FEED], entries, terms))
+        return _document(await service.append(call.path[reading.FEED], entries, terms))
     except errors.HeadraceError as refusal:  # what is no append, too, says what may be thought of it
         raise errors.complete_refusal(refusal) from None
-
-
-async def _read(service: Service, call: Call) -> Response:
-    query = call.query(parameters.RangeQuery)
-    known = call.headers(parameters.PlaceHeaders).known()
-    last = query.end_sequence_id if query.end_sequence_id is not msgspec.UNSET else None
-    as_frames = doc.FRAMES_TYPE in call.request.headers.get("accept", "")
-    limit = sys.maxsize if as_frames else parameters.LIMIT_DEFAULT
-    if query.limit is not msgspec.UNSET:
-        limit = query.limit
-    piece = await service.read_range(call.path[_FEED], query.beg_sequence_id, last, limit, known)
-    if not as_frames:
-        return await _changes_list(piece, limit)
-    headers = {
-        "Headrace-Incarnation": piece.tail.incarnation,
-        "Headrace-Head-Sequence-Id": str(piece.tail.head),
-        "Headrace-Oldest-Sequence-Id": str(piece.tail.oldest),
-    }
-    return Response(rendering.stored_frames(piece.frames), headers=headers, media_type=doc.FRAMES_TYPE)
 
 
 async def _tail(service: Service, call: Call) -> Response:
     producer = call.query(parameters.TailQuery).producer
     return _document(
-        await service.tail(call.path[_FEED], producer if producer is not msgspec.UNSET else None)
+        await service.tail(call.path[reading.FEED], producer if producer is not msgspec.UNSET else None)
     )
 
 
 async def _settings(service: Service, call: Call) -> Response:
-    return _document(await service.settings(call.path[_FEED]))
+    return _document(await service.settings(call.path[reading.FEED]))
 
 
 async def _put_settings(service: Service, call: Call) -> Response:
-    return _document(await service.configure(call.path[_FEED], await call.document(doc.ChangeSettings)))
+    return _document(
+        await service.configure(call.path[reading.FEED], await call.document(doc.ChangeSettings))
+    )
 
 
 async def _register_listener(service: Service, call: Call) -> Response:
-    return _document(await service.register_listener(await call.document(doc.RegisterListener)))
-
-
-async def _poll(service: Service, call: Call) -> Response:
-    query = call.query(parameters.PollQuery)
-    piece = await service.poll(
-        call.path[_FEED],
-        query.listener_id,
-        query.after_sequence_id,
-        timeout_ms=query.timeout_ms,
-        limit=query.limit,
-        known=call.headers(parameters.PlaceHeaders).known(),
-    )
-    return await _changes_list(piece, query.limit)
+    ask = await call.document(doc.RegisterListener)
+    await call.check_feed(service, ask.change_feed_id)
+    return _document(await service.register_listener(ask))
 
 
 async def _put_position(service: Service, call: Call) -> Response:
     place = await call.document(doc.PositionIn)
-    return _document(await service.put_position(call.path["listener-id"], call.path[_FEED], place))
+    return _document(await service.put_position(call.path["listener-id"], call.path[reading.FEED], place))
 
 
 async def _feeds(service: Service, call: Call) -> Response:
-    return _document(await service.feeds())
+    return _document(await service.feeds(call.grant))
 
 
 async def _feed(service: Service, call: Call) -> Response:
-    return _document(await service.feed(call.path[_FEED]))
+    return _document(await service.feed(call.path[reading.FEED], call.grant))
 
 
 async def _retention(service: Service, call: Call) -> Response:
@@ -137,11 +109,6 @@ async def _openapi(service: Service, call: Call) -> Response:
     return _json(msgspec.json.encode(openapi_document(ROUTES)))
 
 
-async def _changes_list(piece: Piece, limit: int) -> Response:
-    entries = min(limit, sum(frame.header.count for frame in piece.frames))
-    return _json(await run_sized(entries, rendering.changes_list, piece, limit))
-
-
 def _document(document: msgspec.Struct, status: int = 200) -> Response:
     return _json(msgspec.json.encode(document), status)
 
@@ -152,23 +119,24 @@ def _json(content: bytes, status: int = 200) -> Response:
 
 _WRITE: Final = (errors.StoreUnavailable, errors.WriterStopped, errors.ClockLead)
 _READ: Final = (
-    errors.FeedNotFound, errors.FeedRecreated, errors.BeyondHead, errors.SequenceNotAvailable, errors.JournalCorrupt,
+    errors.FeedNotFound, errors.FeedRecreated, errors.BeyondHead, errors.SequenceNotAvailable, errors.SequenceLost,
+    errors.JournalCorrupt, errors.StoreUnavailable,
 )  # fmt: skip
 
 ROUTES: Final = (
     Route(
-        method="POST", path="/publishers/register", handler=_register_publisher,
+        method="POST", path="/publishers/register", may=May.PUBLISH, handler=_register_publisher,
         summary="Claim a feed for a publisher; the feed is made if it isn't there",
         bodies=(doc.RegisterPublisher,), answer=doc.PublisherRegistered,
         refusals=(errors.FeedOwned, errors.TooLarge, *_WRITE),
     ),
     Route(
-        method="POST", path="/publishers/{agent-id}/release", handler=_release,
+        method="POST", path="/publishers/{agent-id}/release", may=May.ADMINISTER, handler=_release,
         summary="Lift a publisher's quarantine and clear its alarm",
         answer=doc.Released, refusals=(errors.NotRegistered, *_WRITE),
     ),
     Route(
-        method="POST", path="/feeds/{change-feed-id}/entries", handler=_append,
+        method="POST", path="/feeds/{change-feed-id}/entries", may=May.PUBLISH, handler=_append,
         summary="Append one or several entries atomically; answered once they are durable",
         headers=parameters.PostHeaders, bodies=(doc.EntryIn, doc.EntriesIn), ndjson=True, answer=doc.Appended,
         refusals=(
@@ -178,40 +146,46 @@ ROUTES: Final = (
         ),
     ),
     Route(
-        method="GET", path="/feeds/{change-feed-id}/entries", handler=_read,
+        method="GET", path="/feeds/{change-feed-id}/entries", may=May.LISTEN, handler=reading.read,
         summary="An inclusive range of entries, as JSON or as stored frames",
         query=parameters.RangeQuery, headers=parameters.PlaceHeaders, answer=doc.ChangesList, frames=True,
         refusals=_READ,
     ),
     Route(
-        method="GET", path="/feeds/{change-feed-id}/tail", handler=_tail,
+        method="GET", path="/feeds/{change-feed-id}/tail", may=May.SEE, handler=_tail,
         summary="Where a feed ends, and a producer's last append",
         query=parameters.TailQuery, answer=doc.Tail, refusals=(errors.FeedNotFound, errors.JournalCorrupt),
     ),
     Route(
-        method="GET", path="/feeds/{change-feed-id}/settings", handler=_settings, answer=doc.FeedSettings,
+        method="GET", path="/feeds/{change-feed-id}/settings", may=May.SEE, handler=_settings, answer=doc.FeedSettings,
         summary="A feed's settings", refusals=(errors.FeedNotFound,),
     ),
     Route(
-        method="PUT", path="/feeds/{change-feed-id}/settings", handler=_put_settings,
+        method="PUT", path="/feeds/{change-feed-id}/settings", may=May.PUBLISH, handler=_put_settings,
         summary="Change a feed's settings; what is left out stays as it is",
         bodies=(doc.ChangeSettings,), answer=doc.FeedSettings,
         refusals=(errors.FeedNotFound, errors.TooLarge, *_WRITE),
     ),
     Route(
-        method="GET", path="/feeds/{change-feed-id}/poll", handler=_poll,
+        method="GET", path="/feeds/{change-feed-id}/poll", may=May.LISTEN, handler=reading.poll,
         summary="Long poll: the entries after a sequence id, as soon as there are any",
         query=parameters.PollQuery, headers=parameters.PlaceHeaders, answer=doc.ChangesList,
         refusals=(*_READ, errors.NotRegistered, errors.MetadataCorrupt),
     ),
     Route(
-        method="POST", path="/listeners/register", handler=_register_listener,
+        method="GET", path="/feeds/{change-feed-id}/stream", may=May.LISTEN, handler=reading.stream,
+        summary="The entries after a sequence id as Server-Sent Events, then each as it comes",
+        query=parameters.StreamQuery, headers=parameters.StreamHeaders, answer=None, media_type=EVENTS_TYPE,
+        refusals=(*_READ, errors.NotRegistered, errors.MetadataCorrupt),
+    ),
+    Route(
+        method="POST", path="/listeners/register", may=May.LISTEN, handler=_register_listener,
         summary="Register a listener with a feed",
         bodies=(doc.RegisterListener,), answer=doc.ListenerRegistered,
         refusals=(errors.FeedNotFound, errors.TooLarge),
     ),
     Route(
-        method="PUT", path="/listeners/{listener-id}/feeds/{change-feed-id}/position", handler=_put_position,
+        method="PUT", path="/listeners/{listener-id}/feeds/{change-feed-id}/position", may=May.LISTEN, handler=_put_position,
         summary="Report a listener's durable place",
         bodies=(doc.PositionIn,), answer=doc.Position,
         refusals=(
@@ -220,35 +194,54 @@ ROUTES: Final = (
         ),
     ),
     Route(
-        method="GET", path="/feeds", handler=_feeds, answer=doc.FeedList,
+        method="POST", path="/listeners/{listener-id}/feeds/{change-feed-id}/hydration", may=May.LISTEN,
+        handler=snapshots.take_hydration, bodies=(TakeHydration,), answer=HydrationLease,
+        summary="Take or renew a hydration lease: retention keeps what the listener needs next",
+        refusals=(errors.FeedNotFound, errors.NotRegistered, errors.TooLarge, errors.MetadataCorrupt, *_WRITE),
+    ),
+    Route(
+        method="DELETE", path="/listeners/{listener-id}/feeds/{change-feed-id}/hydration", may=May.LISTEN,
+        handler=snapshots.end_hydration, answer=None, status=204, summary="End a hydration lease",
+        refusals=(errors.FeedNotFound, errors.StoreUnavailable),
+    ),
+    Route(
+        method="GET", path="/feeds/{change-feed-id}/snapshot", may=May.LISTEN, handler=snapshots.find_snapshot, answer=None,
+        status=307, query=snapshots.SnapshotQuery, summary="Where the publisher serves its snapshot, with a ticket for it",
+        refusals=(
+            errors.FeedNotFound, errors.NoSnapshot, errors.SnapshotForbidden, errors.MetadataCorrupt,
+            errors.StoreUnavailable,
+        ),
+    ),
+    Route(
+        method="GET", path="/feeds", may=May.LIST, handler=_feeds, answer=doc.FeedList,
         summary="All feeds: bounds, owner, listeners and subscribers with their lag",
     ),
     Route(
-        method="GET", path="/feeds/{change-feed-id}", handler=_feed, answer=doc.FeedView,
+        method="GET", path="/feeds/{change-feed-id}", may=May.SEE, handler=_feed, answer=doc.FeedView,
         summary="One feed: bounds, owner, listeners and subscribers with their lag", refusals=(errors.FeedNotFound,),
     ),
     Route(
-        method="GET", path="/retention", handler=_retention, answer=RetentionView,
+        method="GET", path="/retention", may=May.ADMINISTER, handler=_retention, answer=RetentionView,
         summary="What retention keeps and would drop now, who holds it, and when the rest goes",
         refusals=(errors.StoreUnavailable, errors.JournalCorrupt),
     ),
     Route(
-        method="GET", path="/alarms", handler=_alarms, answer=doc.AlarmList,
+        method="GET", path="/alarms", may=May.ADMINISTER, handler=_alarms, answer=doc.AlarmList,
         summary="What needs a person: the alarms that stand, then the newest cleared ones",
     ),
     Route(
-        method="GET", path="/healthz", handler=_healthz, answer=doc.Health, summary="The process answers",
+        method="GET", path="/healthz", may=May.OPEN, handler=_healthz, answer=doc.Health, summary="The process answers",
     ),
     Route(
-        method="GET", path="/readyz", handler=_readyz, answer=doc.Health, not_ready=True,
+        method="GET", path="/readyz", may=May.OPEN, handler=_readyz, answer=doc.Health, not_ready=True,
         summary="Whether appends are taken, and if not, why",
     ),
     Route(
-        method="GET", path="/metrics", handler=_metrics, answer=None, media_type=METRICS_TYPE,
+        method="GET", path="/metrics", may=May.ADMINISTER, handler=_metrics, answer=None, media_type=METRICS_TYPE,
         summary="Metrics in Prometheus' text format", refusals=(errors.StoreUnavailable, errors.JournalCorrupt),
     ),
     Route(
-        method="GET", path="/openapi.json", handler=_openapi, answer=None, summary="This description",
+        method="GET", path="/openapi.json", may=May.OPEN, handler=_openapi, answer=None, summary="This description",
     ),
 )  # fmt: skip
 """Every call. One more is one line here (and its handler): dispatch and OpenAPI both read this table."""

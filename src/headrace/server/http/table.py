@@ -11,9 +11,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace.access.asgi import grant_of_scope
+from headrace.access.grants import Grant
 from headrace.errors import HeadraceError, InvalidRequest, MethodNotAllowed, RouteNotFound
 from headrace.server.decoding import decode_document
+from headrace.server.guard import May, check_feed
 from headrace.server.http.bodies import JSON_TYPE, content_type, read_body
+from headrace.server.http.event_stream import StreamTerms
 from headrace.server.http.parameters import parse_headers, parse_query
 from headrace.server.service import Service
 
@@ -22,11 +26,24 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request on its way to a use case. ``path`` holds the decoded path parameters by name."""
+    """One request on its way to a use case. ``path`` holds the decoded path parameters by name.
+
+    ``streams``: the bounds of event streams at this server.
+    """
 
     route: Route
     path: dict[str, str]
     request: Request
+    streams: StreamTerms
+
+    @property
+    def grant(self) -> Grant:
+        """What the caller may do."""
+        return grant_of_scope(self.request.scope)
+
+    async def check_feed(self, service: Service, feed: str) -> None:
+        """Raise Forbidden unless the caller may call this about ``feed``."""
+        await check_feed(service.log, self.grant, self.route.may, feed)
 
     def query(self, kind: type[T]) -> T:
         """Return the query string as the route's document."""
@@ -49,15 +66,19 @@ Handler = Callable[[Service, Call], Awaitable[Response]]
 class Route:
     """One call of the API.
 
+    ``may``: who may call it. It is checked before the handler runs, with the feed that the path names; a handler whose feed
+    stands in the body asks :meth:`Call.check_feed`.
+
     ``answer`` is the document of the 200 (None: it has no schema), ``refusals`` are what can be answered instead, besides
     what every call can be answered. ``ndjson``, ``frames``: the body, the answer, may be of that media type too.
-    ``media_type``: of the 200.
+    ``media_type``: of the 200. ``status``: what stands in place of the 200 (204, 307), then without a body.
     """
 
     method: str
     path: str
     handler: Handler
     summary: str
+    may: May
     answer: type[msgspec.Struct] | None
     query: type[msgspec.Struct] | None = None
     headers: type[msgspec.Struct] | None = None
@@ -67,6 +88,7 @@ class Route:
     frames: bool = False
     not_ready: bool = False
     media_type: str = JSON_TYPE
+    status: int = 200
     parts: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from headrace.entries.hlc import to_ms
 from headrace.log.contract import Store
 from headrace.log.history import first_sequence_at
 from headrace.log.log import Log
-from headrace.log.retention.plan import Consumer, RetentionSettings, SegmentFate
+from headrace.log.retention.plan import Consumer, ConsumerKind, RetentionSettings, SegmentFate
 from headrace.server.retention.loop import Retention
 from headrace.server.retention.rates import RateWindow
 from headrace.server.retention.survey import Survey, loss_document
@@ -87,6 +87,9 @@ def _consumer(
         bytes_held=sum(held) if one.holds(survey.terms.now_ms) else 0,
         seen_at=rfc3339(one.seen_at_ms),
         holds_until=rfc3339(until) if until is not None and one.holds(survey.terms.now_ms) else None,
+        forgotten_at=rfc3339(survey.terms.forgets_at(one.seen_at_ms))
+        if one.kind is ConsumerKind.SUBSCRIBER
+        else None,
         lost=one.lost,
         loses_now=loses_now,
         time_to_loss=loss_document(survey.loss_of(one, store, window)),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headrace.entries.lsn import Lsn
 from headrace.log.contract import Store
 from headrace.log.history import bytes_behind, first_sequence_at, lsn_at
-from headrace.log.metadata.contract import ListenerRow, Metadata, SubscriberRow
+from headrace.log.metadata.contract import HydrationRow, ListenerRow, Metadata, SubscriberRow
 from headrace.log.retention.consumers import listener_consumer, reported_place, subscriber_consumer
 from headrace.log.retention.loss import Loss
 from headrace.log.retention.plan import Consumer
@@ -71,6 +71,18 @@ class FeedLags(NamedTuple):
     tail: FeedTail
     listeners: list[ListenerLag]
     subscribers: list[SubscriberLag]
+    hydrations: list[HydrationRow]
+
+
+def hydration_view(row: HydrationRow) -> doc.HydrationView:
+    """Return a lease as ``GET /feeds`` shows it."""
+    return doc.HydrationView(
+        listener_id=row.listener_id,
+        holds_from_sequence_id=row.holds_from,
+        snapshot_id=row.snapshot_id,
+        sequence_id=row.sequence_id,
+        expires_at=doc.rfc3339(row.expires_at_ms),
+    )
 
 
 class _Subscriber(NamedTuple):
@@ -95,6 +107,11 @@ def find_lags(
             tail,
             [_listener_lag(store, tail, row, moment, window) for row in metadata.listeners(tail.name)],
             [_subscriber_lag(store, tail, one) for one in subscribers],
+            [
+                row
+                for row in metadata.hydrations(tail.name)
+                if row.incarnation == tail.incarnation and row.expires_at_ms > moment.terms.now_ms
+            ],
         )
         for tail in tails
     ]

@@ -17,7 +17,15 @@ from headrace.entries.hlc import to_ms
 from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.log.history import written_at_ms
 from headrace.log.log import Log
-from headrace.log.retention.plan import RETENTION_S_FLOOR, Fate, Losing, Plan, Terms, should_roll
+from headrace.log.retention.plan import (
+    FORGET_MS,
+    RETENTION_S_FLOOR,
+    Fate,
+    Losing,
+    Plan,
+    Terms,
+    should_roll,
+)
 from headrace.log.tail import FeedTail
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
@@ -33,6 +41,8 @@ PLACE_LOST: Final = "place-lost"
 not been seen for ``subscriber-expiry``."""
 BYTES_HIGH: Final = "retention-bytes"
 """Alarm: the journal takes so much of the byte cap that the cap will soon decide what goes."""
+FORGOTTEN_MAX: Final = 10_000
+"""Subscribers removed in one pass."""
 GROWTH_LOOK_S: Final = 5.0
 """The journal's growth is looked at this often, so that the byte cap is kept between two passes too."""
 GROWTH_PARTS: Final = 16
@@ -83,7 +93,12 @@ class Retention:
         await self._note_seen()
         await self._log.refresh()
         return await asyncio.to_thread(
-            take_survey, self._log.store, self._log.metadata, self.terms(), self._clock.monotonic()
+            take_survey,
+            self._log.store,
+            self._log.metadata,
+            self.terms(),
+            self._clock.monotonic(),
+            self._log.present_subscribers(),
         )
 
     async def lags(self, tails: Sequence[FeedTail]) -> list[FeedLags]:
@@ -110,6 +125,7 @@ class Retention:
                 await self._settle_alarms(replace(survey, plan=plan))
                 raise
         await self._settle_alarms(survey)
+        await asyncio.to_thread(self._forget_subscribers, survey.terms)
         return survey
 
     async def _run(self) -> None:
@@ -155,7 +171,7 @@ class Retention:
 
         def look() -> int:
             nonlocal survey, before
-            survey = look_again(survey, log.store, log.metadata)
+            survey = look_again(survey, log.store, log.metadata, log.present_subscribers())
             before = log.store.oldest_position()  # another server may have been faster
             for losing in survey.plan.losing:
                 self._say_lost(losing, survey.terms)
@@ -168,6 +184,15 @@ class Retention:
         finally:
             self._note_dropped(survey.plan, before, log.store.oldest_position())
         return survey
+
+    def _forget_subscribers(self, terms: Terms) -> None:
+        """Remove subscribers that have held nothing for long. After a start nobody expires, and nobody is removed either."""
+        if terms.holds_if_seen_after_ms < 0:
+            return
+        before_ms = terms.holds_if_seen_after_ms - FORGET_MS + 1
+        gone = self._log.metadata.forget_subscribers(before_ms, FORGOTTEN_MAX)
+        if gone:
+            logger.info("subscribers that were not seen for long are removed", subscribers=len(gone))
 
     def _note_dropped(self, plan: Plan, before: int, oldest: int) -> None:
         gone = [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.log.contract import SegmentView, Store
 from headrace.log.history import written_at_ms
-from headrace.log.metadata.contract import Metadata
+from headrace.log.metadata.contract import Metadata, SubscriberRow
 from headrace.log.retention.consumers import find_consumers
 from headrace.log.retention.loss import Loss, time_to_loss
 from headrace.log.retention.plan import Consumer, Plan, Terms, plan_retention
@@ -46,20 +46,27 @@ class Survey(Moment):
     plan: Plan
 
 
-def take_survey(store: Store, metadata: Metadata, terms: Terms, at_s: float) -> Survey:
-    """Look at ``store`` and ``metadata`` as they are now. Raises StoreUnavailable, JournalCorrupt."""
-    consumers = find_consumers(store, metadata, terms)
+def take_survey(
+    store: Store, metadata: Metadata, terms: Terms, at_s: float, present: Iterable[SubscriberRow] = ()
+) -> Survey:
+    """Look at ``store`` and ``metadata`` as they are now; ``present``: the subscribers that are there.
+
+    Raises StoreUnavailable, JournalCorrupt.
+    """
+    consumers = find_consumers(store, metadata, terms, present=present)
     segments = store.segments()
     return Survey(terms, at_s, segments, consumers, plan_retention(segments, consumers, terms))
 
 
-def look_again(survey: Survey, store: Store, metadata: Metadata) -> Survey:
+def look_again(
+    survey: Survey, store: Store, metadata: Metadata, present: Iterable[SubscriberRow] = ()
+) -> Survey:
     """Return ``survey`` with who has begun to hold since, and the plan that follows: it drops as much, or less.
 
     Raises StoreUnavailable, JournalCorrupt.
     """
     store.refresh()
-    consumers = find_consumers(store, metadata, survey.terms, known=survey.consumers)
+    consumers = find_consumers(store, metadata, survey.terms, known=survey.consumers, present=present)
     plan = plan_retention(survey.segments, consumers, survey.terms)
     if plan.position > survey.plan.position:  # somebody has let go: the next pass sees to it
         return survey

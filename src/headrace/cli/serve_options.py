@@ -1,0 +1,101 @@
+"""Options of ``headrace serve`` that belong together: who is let in, and what is kept for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headrace.access.opening import AuthSettings, auth_settings
+from headrace.access.tls import TlsSettings, tls_settings
+from headrace.cli.retention_settings import parse_retention
+from headrace.log.retention.plan import RetentionSettings
+from headrace.server.snapshots import Origin, parse_origins
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AccessOptions:
+    """Who is let in, and where listeners may be sent.
+
+    Parameters
+    ----------
+    auth_jwks
+        Take bearer tokens, and check them with the key set at this address: https://…, or file:///…. Without it nobody is
+        asked for a token, and only this machine is served.
+    auth_issuer
+        Who must have issued a token (its iss).
+    auth_audience
+        Whom a token must be for (its aud).
+    insecure
+        Without --auth-jwks: allow an address that other machines can reach. Nobody is asked who they are.
+    tls_cert
+        Speak TLS, with the certificate in this file (PEM), for HTTP and gRPC. It is read again when it changes.
+    tls_key
+        The certificate's key (PEM, without a passphrase).
+    tls_client_ca
+        Serve only clients with a certificate of one of the authorities in this file.
+    snapshot_allow
+        Origin that listeners may be sent to for a publisher's snapshot, such as https://db1.example:8480; give it once for
+        each. Default: this machine only.
+    """
+
+    auth_jwks: str | None = None
+    auth_issuer: str | None = None
+    auth_audience: str | None = None
+    insecure: Annotated[bool, Parameter(negative=())] = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    snapshot_allow: Annotated[tuple[str, ...], Parameter(negative=())] = ()
+
+    def auth(self) -> AuthSettings | None:
+        """Return whose tokens are taken; None: nobody is asked. Usage."""
+        return auth_settings(self.auth_jwks, self.auth_issuer, self.auth_audience, insecure=self.insecure)
+
+    def tls(self) -> TlsSettings | None:
+        """Return the files of TLS; None: plain text. ConfigInvalid."""
+        return tls_settings(self.tls_cert, self.tls_key, self.tls_client_ca)
+
+    def origins(self) -> tuple[Origin, ...]:
+        """Return where listeners may be sent; Usage."""
+        return parse_origins(self.snapshot_allow)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RetentionOptions:
+    """What is kept for how long.
+
+    Parameters
+    ----------
+    retention
+        How long entries are kept at least, such as 60m, 48h or 7d. Whole journal segments are dropped.
+    retention_bytes_max
+        What the journal may take, such as 20g; then the oldest segments go, whoever holds them. Default: 20g, or a quarter
+        of the volume if that is less.
+    subscriber_expiry
+        Who was not seen for so long holds nothing back.
+    retention_every
+        The pause between two looks at what can be dropped.
+    hydration_lease
+        How long retention waits for a listener that takes a snapshot and is silent; 6h at most.
+    """
+
+    retention: str = "48h"
+    retention_bytes_max: str | None = None
+    subscriber_expiry: str = "24h"
+    retention_every: str = "60s"
+    hydration_lease: str = "6h"
+
+    def settings(self) -> RetentionSettings:
+        """Return the settings that the options mean; ConfigInvalid naming the option that is wrong."""
+        return parse_retention(
+            self.retention,
+            self.retention_bytes_max,
+            self.subscriber_expiry,
+            self.retention_every,
+            self.hydration_lease,
+        )

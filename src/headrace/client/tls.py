@@ -1,0 +1,55 @@
+"""TLS of a client: which authorities it trusts, and the certificate that it shows, from the environment of the process.
+
+``HEADRACE_TLS_CA``: a PEM file of authorities, instead of the public ones (``SSL_CERT_FILE`` works too).
+``HEADRACE_TLS_CERT`` and ``HEADRACE_TLS_KEY``: what to show to a server that was given ``--tls-client-ca``.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
+
+from headrace.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    import grpc
+
+CA: Final = "HEADRACE_TLS_CA"
+CERT: Final = "HEADRACE_TLS_CERT"
+KEY: Final = "HEADRACE_TLS_KEY"
+
+
+def channel_credentials() -> grpc.ChannelCredentials:
+    """Return the TLS credentials of this process's gRPC channels, from the same files; ConfigInvalid as above."""
+    client_context()  # says what is wrong with a file, which gRPC would not
+    import grpc  # noqa: PLC0415  # who speaks HTTP alone does not wait for it
+
+    ca, cert, key = (os.environ.get(name) or None for name in (CA, CERT, KEY))
+    authorities = ca or os.environ.get("SSL_CERT_FILE")
+    roots = Path(authorities).read_bytes() if authorities is not None else None
+    chain = Path(cert).read_bytes() if cert is not None else None
+    private = Path(key or cert).read_bytes() if cert is not None else None
+    return grpc.ssl_channel_credentials(roots, private, chain)
+
+
+def client_context() -> ssl.SSLContext:
+    """Return the TLS context of this process's calls; ConfigInvalid, naming the variable, if a file can't be used."""
+    ca, cert, key = (os.environ.get(name) or None for name in (CA, CERT, KEY))
+    if key is not None and cert is None:
+        raise ConfigInvalid(f"{KEY} is set, and {CERT} is not", hint="A client certificate needs both.")
+    try:
+        context = ssl.create_default_context(cafile=ca) if ca is not None else httpx.create_ssl_context()
+    except OSError as error:
+        raise ConfigInvalid(f"{CA} {ca}: can't be used: {error.strerror or error}") from None
+    if cert is not None:
+        try:
+            # Without a password of its own, OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(cert, key, password="")
+        except OSError as error:
+            raise ConfigInvalid(f"{CERT} {cert}: can't be used: {error.strerror or error}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context

@@ -1,0 +1,102 @@
+"""The use cases of operators: feeds, retention, metrics, alarms, health."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace import __version__
+from headrace.access.grants import EVERYTHING, Grant
+from headrace.server.core import Core
+from headrace.server.metrics.exposition import exposition
+from headrace.server.publishing import settings_view
+from headrace.server.retention.explaining import explain
+from headrace.server.retention.lags import FeedLags, hydration_view
+from headrace.server.retention.loop import Retention
+from headrace.wire import documents as doc
+from headrace.wire.retention_documents import RetentionView
+
+
+class OperatorCases(Core):
+    """What people and their tools ask for, one method each."""
+
+    retention: Retention
+
+    async def feeds(self, grant: Grant = EVERYTHING) -> doc.FeedList:
+        """Return every feed that ``grant`` may see with its bounds, owner, listeners and subscribers, by region id."""
+        seen = [tail for tail in self.log.feeds() if grant.may_see(tail.name, tail.tenant)]
+        return doc.FeedList(feeds=[_view(lags, grant) for lags in await self.retention.lags(seen)])
+
+    async def feed(self, feed: str, grant: Grant = EVERYTHING) -> doc.FeedView:
+        """Return one feed with its bounds, owner, listeners and subscribers; FeedNotFound."""
+        (lags,) = await self.retention.lags([await self.log.find(feed)])
+        return _view(lags, grant)
+
+    async def explain_retention(self) -> RetentionView:
+        """Return what retention keeps and would drop now, and why; changes nothing."""
+        return await explain(self.log, self.retention)
+
+    async def metrics(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        return await exposition(self.log, self.retention)
+
+    async def alarms(self) -> doc.AlarmList:
+        """Return the alarms that stand, newest first, then the newest cleared ones."""
+        rows = self.log.troubles.among(await asyncio.to_thread(self.log.metadata.alarms))
+        return doc.AlarmList(
+            alarms=[
+                doc.AlarmView(
+                    alarm_id=row.alarm_id,
+                    code=row.code,
+                    raised_at=doc.rfc3339(row.raised_at_ms),
+                    detail=row.detail,
+                    change_feed_id=row.feed,
+                    agent_id=row.agent_id,
+                    cleared_at=doc.rfc3339(row.cleared_at_ms) if row.cleared_at_ms is not None else None,
+                )
+                for row in rows
+            ]
+        )
+
+    def health(self) -> doc.Health:
+        """Say that the process answers."""
+        return doc.Health(status="ok", version=__version__, reasons=[])
+
+    def readiness(self) -> doc.Health:
+        """Say whether appends are taken, and if not, why."""
+        reasons = self.not_appending()
+        return doc.Health(status="not-ready" if reasons else "ok", version=__version__, reasons=reasons)
+
+    def not_appending(self) -> list[str]:
+        """Why appends are not taken; empty when they are."""
+        return [*self.log.not_ready, *self._stopping()]
+
+    def not_reading(self) -> list[str]:
+        """Why reads are not served; empty when they are. A writer that has stopped is no reason."""
+        return [*self.log.not_readable, *self._stopping()]
+
+    def _stopping(self) -> list[str]:
+        return ["the server is stopping"] if self._waits.stopping else []
+
+
+def _view(lags: FeedLags, grant: Grant) -> doc.FeedView:
+    """Subscribers stand across feeds and tenants: each sees itself, an admin all."""
+    everybody = grant.may_administer()
+    tail = lags.tail
+    return doc.FeedView(
+        change_feed_id=tail.name,
+        region_id=tail.region_id,
+        tenant_id=tail.tenant,
+        incarnation=tail.incarnation,
+        owner=tail.owner,
+        epoch=tail.epoch,
+        oldest_sequence_id=tail.oldest,
+        head_sequence_id=tail.head,
+        next_sequence_id=tail.next_sequence_id,
+        newest_lsn=tail.newest_lsn,
+        quarantined=bool(tail.quarantines),
+        shared=tail.shared,
+        settings=settings_view(tail),
+        listeners=[one.view() for one in lags.listeners],
+        subscribers=[one.view() for one in lags.subscribers if everybody or one.row.subject == grant.subject],
+        hydrations=[hydration_view(one) for one in lags.hydrations],
+    )

@@ -1,0 +1,177 @@
+"""The use cases of readers and listeners: ranges, long polls, streams, registration, positions."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from headrace.entries.feed import check_agent_id, check_feed_id
+from headrace.entries.lsn import Lsn
+from headrace.errors import InvalidRequest, NotRegistered
+from headrace.log.tail import FeedTail
+from headrace.server.core import Core, try_to_keep
+from headrace.server.following import Follower, Looks
+from headrace.server.hydration import Hydrations
+from headrace.server.reading import (
+    STORED_BYTES_MAX,
+    Known,
+    Piece,
+    Start,
+    check_place,
+    check_retained,
+    read_piece,
+)
+from headrace.server.rendering import Form, Portion, Rendered
+from headrace.wire import documents as doc
+
+SEEN_EVERY_S: Final = 5.0
+"""How often it is written down which listeners have polled: one transaction for all of them, not one a poll."""
+
+
+class ReaderCases(Core):
+    """What readers ask for, one method each."""
+
+    hydrations: Hydrations
+    _looks: Looks
+    _registered: set[tuple[str, str]]
+    _seen: set[tuple[str, str]]
+    _seen_noted: float
+
+    async def read_range(
+        self,
+        feed: str,
+        start: Start,
+        last: int | None,
+        limit: int,
+        known: Known,
+        *,
+        bytes_max: int = STORED_BYTES_MAX,
+    ) -> Piece:
+        """Return the stored frames from behind ``start`` to ``last`` inclusive (None: the head), cut at the head.
+
+        Raises FeedNotFound, FeedRecreated, BeyondHead (a start above the head), SequenceNotAvailable, JournalCorrupt.
+        """
+        tail, first, last = await self._range(feed, start, last, known)
+        return await read_piece(self.log, tail, first, last, limit, bytes_max=bytes_max)
+
+    async def entries(
+        self, feed: str, start: Start, last: int | None, known: Known, portion: Portion
+    ) -> Rendered:
+        """Return the same range as a ``changes-list``; a filter may leave it empty, with a last place that has moved."""
+        tail, first, last = await self._range(feed, start, last, known)
+        return await self._looks.look(tail, first, last, portion, Form.LIST)
+
+    async def poll(
+        self,
+        feed: str,
+        listener_id: str,
+        start: Start,
+        *,
+        timeout_ms: int,
+        known: Known,
+        portion: Portion | None = None,
+    ) -> Rendered:
+        """Return what follows ``start``: at once if there is any, else when there is, else empty after ``timeout_ms``.
+
+        What a filter takes away ends no poll before its time. Raises as :meth:`read_range` does, and NotRegistered.
+        """
+        follower = await self.follow(feed, listener_id, start, known=known, portion=portion, form=Form.LIST)
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        return await follower.until_some(deadline)
+
+    async def follow(
+        self,
+        feed: str,
+        listener_id: str,
+        start: Start,
+        *,
+        known: Known,
+        portion: Portion | None = None,
+        form: Form = Form.EVENTS,
+    ) -> Follower:
+        """Return what walks behind ``start`` along the feed for this listener. Raises as :meth:`poll` does."""
+        tail = await self.log.find(feed)
+        await self._check_listener(listener_id, feed)
+        await self._saw(listener_id, feed)
+        tail, after = await self.hydrations.resolve(tail, start, known, listener_id)
+        check_retained(tail, after + 1)
+        saw = partial(self._saw, listener_id, feed)
+        return Follower(self._looks, self._waits, (tail, after), (portion or Portion(), form), saw)
+
+    async def register_listener(self, ask: doc.RegisterListener) -> doc.ListenerRegistered:
+        """Register a listener with a feed; idempotent. Answers the feed's bounds and the position it last reported."""
+        listener_id = check_agent_id(ask.listener_id, "listener-id")
+        tail = await self.log.find(check_feed_id(ask.change_feed_id))
+        metadata, now_ms = self.log.metadata, self._clock.wall_ms()
+        register = partial(metadata.register_listener, listener_id, tail.name, ask.hold, now_ms)
+        await asyncio.to_thread(partial(self.log.store.without_drops, register) if ask.hold else register)
+        await self.log.refresh()
+        tail = self.log.tail(tail.name)  # what it holds of that stays there from here on
+        self._registered.add((listener_id, tail.name))
+        row = await asyncio.to_thread(metadata.listener, listener_id, tail.name)
+        return doc.ListenerRegistered(
+            change_feed_id=tail.name,
+            incarnation=tail.incarnation,
+            oldest_sequence_id=tail.oldest,
+            head_sequence_id=tail.head,
+            position=row.sequence_id if row is not None and row.incarnation == tail.incarnation else None,
+        )
+
+    async def put_position(self, listener_id: str, feed: str, place: doc.PositionIn) -> doc.Position:
+        """Keep a listener's durable place, so that its lag is visible. It may move back: the consumer decides.
+
+        Raises FeedNotFound, NotRegistered, FeedRecreated, BeyondHead.
+        """
+        tail = await self.log.find(feed)
+        await self._check_listener(listener_id, feed)
+        lsn = Lsn.parse(place.lsn) if place.lsn is not None else None
+        await check_place(self.log, tail, place.sequence_id, Known(place.incarnation, lsn))
+        await asyncio.to_thread(
+            self.log.metadata.put_position,
+            listener_id,
+            feed,
+            place.incarnation,
+            place.sequence_id,
+            str(lsn) if lsn is not None else None,
+            self._clock.wall_ms(),
+        )
+        return doc.Position(
+            listener_id=listener_id,
+            change_feed_id=feed,
+            incarnation=place.incarnation,
+            sequence_id=place.sequence_id,
+            lsn=str(lsn) if lsn is not None else None,
+        )
+
+    async def _range(
+        self, feed: str, start: Start, last: int | None, known: Known
+    ) -> tuple[FeedTail, int, int]:
+        if last is not None and isinstance(start, int) and last < start:
+            raise InvalidRequest(
+                f"end-sequence-id: {last} lies before beg-sequence-id {start + 1}", member="end-sequence-id"
+            )
+        tail, after = await self.hydrations.resolve(await self.log.find(feed), start, known, None)
+        if after >= tail.head:  # nothing to answer, unless another server of the store has appended it
+            await self.log.refresh()
+            tail = self.log.tail(feed)
+        return tail, after + 1, tail.head if last is None else min(last, tail.head)
+
+    async def _check_listener(self, listener_id: str, feed: str) -> None:
+        """Nothing unregisters a listener, so a poll asks the database only once."""
+        if (listener_id, feed) in self._registered:
+            return
+        if await asyncio.to_thread(self.log.metadata.listener, listener_id, feed) is None:
+            raise NotRegistered(f"the listener {listener_id[:80]!r} has not registered with the feed {feed}")
+        self._registered.add((listener_id, feed))
+
+    async def _saw(self, listener_id: str, feed: str) -> None:
+        self._seen.add((listener_id, feed))
+        if self._clock.monotonic() - self._seen_noted >= SEEN_EVERY_S:
+            await self._note_seen()
+
+    async def _note_seen(self) -> None:
+        seen, self._seen = self._seen, set()
+        self._seen_noted = self._clock.monotonic()
+        if seen:
+            await try_to_keep(self.log.metadata.seen, seen, self._clock.wall_ms())
