@@ -11,14 +11,20 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from headrace.cli.agent_parked import app as parked_app
+from headrace.cli.agent_parked import skip_command
 from headrace.publisher.agent import run_agent
 from headrace.publisher.attaching import opened_source
 from headrace.publisher.settings import AgentSettings, load_agent_settings
+from headrace.publisher.snapshot.spool import Whole, read_spool
 from headrace.publisher.standing import FeedStanding, Holder
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.shutdown import stop_event
+from headrace.wire.documents import rfc3339
 
 app = App(name="agent", help="Relay a database's outbox to a feed.")
+app.command(skip_command, name="skip")
+app.command(parked_app)
 
 Flag = Annotated[bool, Parameter(negative=())]
 
@@ -30,7 +36,8 @@ def run_command(*, config: Path = Path("agent.toml"), takeover: Flag = False, js
     Parameters
     ----------
     config
-        Settings (TOML): agent-id, feeds, server, dsn or dsn-file (else HEADRACE_DSN), retention, token-file.
+        Settings (TOML): agent-id, feeds, server, dsn or dsn-file (else HEADRACE_DSN), retention, token-file; with
+        snapshot-listen it serves snapshots too (docs/howto/snapshots.md).
     takeover
         Claim the feeds even if another agent owns them. Stop that one first.
     json
@@ -42,10 +49,11 @@ def run_command(*, config: Path = Path("agent.toml"), takeover: Flag = False, js
 
 @app.command(name="status")
 def status_command(*, config: Path = Path("agent.toml"), json: Flag = False) -> int:
-    """Show how the agent's feeds stand in the source: what waits, since when, and who holds the database up.
+    """Show how the agent's feeds stand: what waits, since when, the last error, parked rows, snapshots, and who holds the
+    database up.
 
-    Reads the source only, so it works whether the agent runs or not. Exit code 1 if there is an alarm, or something is wrong
-    with an attached table.
+    Reads the source and the snapshots' folder only, so it works whether the agent runs or not. Exit code 1 if there is an
+    alarm, or something is wrong with an attached table.
 
     Parameters
     ----------
@@ -61,9 +69,18 @@ def status_command(*, config: Path = Path("agent.toml"), json: Flag = False) -> 
         findings = [finding for one in source.check(settings.feeds) for finding in one.findings]
         holders = source.holders()
         advice = source.advice()
+        parked = source.parked(settings.feeds)
+    snapshots = read_spool(Path(settings.snapshot_dir)) if settings.snapshot_listen is not None else []
     now_ms = SystemClock().wall_ms()
     document = {
-        "feeds": [_feed_document(one, now_ms) for one in feeds],
+        "feeds": [
+            _feed_document(one, now_ms)
+            | {
+                "parked-rows": sum(row.feed == one.feed for row in parked),
+                "snapshot": _snapshot_document(one.feed, snapshots, now_ms),
+            }
+            for one in feeds
+        ],
         "holders": [
             {"what": one.what, "detail": one.detail, "age-s": one.age_s, "transactions": one.transactions}
             for one in holders
@@ -75,6 +92,11 @@ def status_command(*, config: Path = Path("agent.toml"), json: Flag = False) -> 
         print(dump_json(document, ensure_ascii=False))
     else:
         _tell_status(feeds, holders, now_ms)
+        for row in parked:
+            print(f"parked: row {row.id} of {row.feed}, {row.op} of {row.key or 'an object'}: {row.reason}")
+        for one in feeds:
+            if settings.snapshot_listen is not None:
+                print(_tell_snapshot(one.feed, snapshots, now_ms))
         for finding in findings:
             print(f"{finding.table}: {finding.kind}: {finding.detail}")
         for line in advice:
@@ -94,8 +116,40 @@ def _feed_document(one: FeedStanding, now_ms: int) -> dict[str, object]:
         "oldest-waiting-ms": _age_ms(one, now_ms),
         "alarm": None
         if one.alarm is None
-        else {"code": one.alarm.code, "detail": one.alarm.detail, "hint": one.alarm.hint},
+        else {
+            "code": one.alarm.code,
+            "detail": one.alarm.detail,
+            "hint": one.alarm.hint,
+            "raised-at": rfc3339(one.alarm.raised_at_ms),
+            "row": None if one.alarm.row is None else one.alarm.row.id,
+        },
     }
+
+
+def _newest(feed: str, snapshots: Sequence[Whole]) -> Whole | None:
+    return next((one for one in reversed(snapshots) if one.change_feed_id == feed), None)
+
+
+def _snapshot_document(feed: str, snapshots: Sequence[Whole], now_ms: int) -> dict[str, object] | None:
+    newest = _newest(feed, snapshots)
+    if newest is None:
+        return None
+    return {
+        "snapshot-id": newest.snapshot_id,
+        "sequence-id": newest.sequence_id,
+        "rows": newest.rows,
+        "bytes": newest.size,
+        "age-ms": max(0, now_ms - newest.taken_at_ms),
+        "kept": sum(one.change_feed_id == feed for one in snapshots),
+    }
+
+
+def _tell_snapshot(feed: str, snapshots: Sequence[Whole], now_ms: int) -> str:
+    newest = _newest(feed, snapshots)
+    if newest is None:
+        return f"{feed}: no snapshot is kept"
+    age_s = max(0, now_ms - newest.taken_at_ms) / 1000
+    return f"{feed}: snapshot at {newest.sequence_id}, {newest.rows} rows, {newest.size} bytes, taken {age_s:.0f} s ago"
 
 
 def _age_ms(one: FeedStanding, now_ms: int) -> int | None:

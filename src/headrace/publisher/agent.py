@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from headrace.client.http import FeedClient
 from headrace.errors import AgentFenced, HeadraceError
-from headrace.publisher.databases import open_source
-from headrace.publisher.relay import FeedEnded, FeedRelay, FeedServer
+from headrace.publisher.databases import open_source, state_reader
+from headrace.publisher.dsn import Dsn
+from headrace.publisher.feed_server import FeedServer, SnapshotOffer
+from headrace.publisher.relay import FeedEnded, FeedRelay
 from headrace.publisher.settings import AgentSettings
+from headrace.publisher.snapshot.serving import SnapshotService
 from headrace.publisher.source import Source
+from headrace.publisher.state import StateReader
 from headrace.publisher.thread import SourceThread
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.clock import Clock, SystemClock
@@ -66,8 +70,16 @@ async def run_agent(
         await source.open()
         await source.run(lambda opened: opened.check_outbox())
         if server is None:
-            client = FeedClient(settings.find_server(environment), token=settings.find_token())
+            client = FeedClient(settings.find_server(environment), token=settings.find_credential())
             server = client
+        offered: list[SnapshotService] = []
+
+        def learn_key(feed: str, key: bytes) -> None:
+            for service in offered:
+                service.learn_key(feed, key)
+
+        wanted = settings.find_snapshots()
+        offer = None if wanted is None or wanted.url is None else SnapshotOffer(wanted.url, learn_key)
         relays = [
             FeedRelay(
                 feed,
@@ -77,10 +89,14 @@ async def run_agent(
                 clock=clock,
                 backoff=Backoff(delay_s_max=BACKOFF_S_MAX),
                 takeover=takeover,
+                snapshots=offer,
             )
             for feed in settings.feeds
         ]
-        await _Agent(settings, source, relays, clock).run(stop)
+        if wanted is not None:
+            readers = partial(_reader, dsn, wanted.sql)
+            offered.append(SnapshotService(wanted, {relay.feed: relay for relay in relays}, readers, clock))
+        await _Agent(settings, source, relays, clock, offered).run(stop)
     finally:
         if client is not None:
             await client.close()
@@ -91,12 +107,18 @@ class _Agent:
     """The tasks of one run, and how one's end becomes the others'."""
 
     def __init__(
-        self, settings: AgentSettings, source: SourceThread, relays: list[FeedRelay], clock: Clock
+        self,
+        settings: AgentSettings,
+        source: SourceThread,
+        relays: list[FeedRelay],
+        clock: Clock,
+        snapshots: Sequence[SnapshotService],
     ) -> None:
         self._settings = settings
         self._source = source
         self._relays = relays
         self._clock = clock
+        self._snapshots = snapshots
         self._ending = asyncio.Event()
         self._log = get_logger("publisher").bind(agent_id=settings.agent_id)
         self._errors: list[HeadraceError] = []
@@ -107,8 +129,11 @@ class _Agent:
             relays = [group.create_task(self._relay(relay)) for relay in self._relays]
             works = (self._watch(), self._sweep(), self._await_stop(stop, relays))
             beside = [group.create_task(work) for work in works]
+            serving = [group.create_task(service.run(self._ending)) for service in self._snapshots]
             await asyncio.wait(relays)
             self._end()
+            if serving:
+                await asyncio.wait(serving)
             for task in beside:
                 task.cancel()
         self._log.info("the agent ends")
@@ -183,6 +208,10 @@ class _Agent:
         count = 1
         while count and not self._ending.is_set():
             count = await self._source.run(lambda source: source.sweep(feed, before_ms))
+
+
+def _reader(dsn: Dsn, queries: Mapping[str, str], feed: str) -> StateReader:
+    return state_reader(dsn, feed, queries.get(feed))
 
 
 def _has_changed(source: Source, *, busy: bool) -> bool:

@@ -4,22 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Final, cast
 
 from headrace.errors import DsnInvalid, SetupMissing
 from headrace.publisher.dsn import Dsn
 from headrace.publisher.source import Source
+from headrace.publisher.state import StateReader
 
 DATABASES: Final = {
+    "mariadb": "headrace.publisher.mysql.source",
+    "mysql": "headrace.publisher.mysql.source",
     "postgres": "headrace.publisher.postgres.source",
     "postgresql": "headrace.publisher.postgres.source",
     "sqlite": "headrace.publisher.sqlite.source",
 }
-"""DSN scheme -> the module whose ``open_source(dsn)`` opens it; imported when used, so that no driver is needed unasked."""
+"""DSN scheme -> the module whose ``open_source(dsn)`` opens it, and whose ``state_reader`` reads a snapshot.
+
+Imported when used, so that no driver is needed unasked.
+"""
 
 
 def open_source(dsn: Dsn) -> Source:
     """Open the database that ``dsn`` names; DsnInvalid for a scheme that is not known, else what the database raises."""
+    opener = cast("Callable[[Dsn], Source]", _module_of(dsn).open_source)
+    return opener(dsn)
+
+
+def state_reader(dsn: Dsn, feed: str, query: str | None) -> StateReader:
+    """Return a reader of the state of ``feed`` in the database that ``dsn`` names, not yet opened.
+
+    ``query``: the application's own, for what no attached table holds. Errors as those of :func:`open_source`.
+    """
+    maker = cast("Callable[[Dsn, str, str | None], StateReader]", _module_of(dsn).state_reader)
+    return maker(dsn, feed, query)
+
+
+def _module_of(dsn: Dsn) -> ModuleType:
     module = DATABASES.get(dsn.scheme)
     if module is None:
         raise DsnInvalid(
@@ -27,7 +48,7 @@ def open_source(dsn: Dsn) -> Source:
             hint=f"Known are: {', '.join(f'{scheme}://' for scheme in sorted(DATABASES))}.",
         )
     try:
-        imported = import_module(module)
+        return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("headrace"):
             raise
@@ -35,5 +56,3 @@ def open_source(dsn: Dsn) -> Source:
             f"{dsn.scheme}:// needs the package {error.name}, which is not installed",
             hint=f"pip install 'headrace[{module.split('.')[-2]}]'",
         ) from None
-    opener = cast("Callable[[Dsn], Source]", imported.open_source)
-    return opener(dsn)

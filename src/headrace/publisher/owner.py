@@ -26,11 +26,22 @@ class FeedPlace(NamedTuple):
     epoch: int
 
 
+class RefusedRow(msgspec.Struct, frozen=True, rename="kebab"):
+    """An outbox row that the server refused for good: its id and its place, and what it is about."""
+
+    id: int
+    sequence_id: int
+    op: str
+    key: str | None = None
+    table: tuple[str, ...] = ()
+    control: str | None = None
+
+
 class Alarm(msgspec.Struct, frozen=True, rename="kebab"):
     """What a person must know of a feed.
 
     ``incarnation`` and ``next_sequence_id``: where the feed was seen, if the alarm is about that. ``reason``: why an
-    operator accepted it.
+    operator accepted it. ``row``: the row that the server refused, if that is what it is about.
     """
 
     code: str
@@ -40,6 +51,7 @@ class Alarm(msgspec.Struct, frozen=True, rename="kebab"):
     incarnation: str = ""
     next_sequence_id: int = 0
     reason: str = ""
+    row: RefusedRow | None = None
 
 
 class Owner(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from headrace.errors import (
     AgentFenced,
@@ -20,24 +20,28 @@ from headrace.errors import (
     FeedRecreated,
     Fenced,
     HeadraceError,
+    InvalidRequest,
     NotRegistered,
     OffsetMismatch,
     OutboxBehindFeed,
+    SnapshotUnavailable,
     SourceUnavailable,
     TableNotFound,
     TooLarge,
     Unavailable,
 )
 from headrace.publisher.attach.finding import Finding
+from headrace.publisher.feed_server import FeedServer, SnapshotOffer, decode_key, refused_row
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace, to_entry
-from headrace.publisher.owner import Alarm, FeedPlace
+from headrace.publisher.owner import Alarm, FeedPlace, RefusedRow
 from headrace.publisher.source import Source
+from headrace.publisher.state import StatePlace, StateReader, StateSink
 from headrace.publisher.thread import SourceThread
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
 from headrace.runtime.shutdown import wait_for_stop
-from headrace.wire.documents import Appended, EntryIn, PublisherRegistered
+from headrace.wire.documents import PublisherRegistered
 
 FLOOR_S: Final = 5.0
 """A pass is made at least this often, whatever the wake-up says."""
@@ -50,6 +54,9 @@ COPY_LOOK_S: Final = 5.0
 
 MEND_EVERY_S: Final = 2.0
 """What could be mended but for a lock or a right that is missing is tried again this often."""
+
+TROUBLE_S: Final = 10.0
+"""What has kept a feed from going on for so long is an alarm; shorter cuts are only logged."""
 
 GATHER_ROWS_MIN: Final = 50
 """So many rows in an append, and fewer than it could have, are a steady stream."""
@@ -84,26 +91,6 @@ class FeedEnded(Exception):
         self.error = error
 
 
-class FeedServer(Protocol):
-    """What the relay asks of a server; :class:`headrace.client.http.FeedClient` is one."""
-
-    async def register_publisher(
-        self, agent_id: str, feed: str, *, instance: str | None = None, takeover: bool = False
-    ) -> PublisherRegistered:
-        """Claim the feed; a new instance fences the older one."""
-
-    async def append(
-        self,
-        feed: str,
-        entries: list[EntryIn],
-        *,
-        epoch: int | None = None,
-        incarnation: str | None = None,
-        marked_at_ms: int | None = None,
-    ) -> Appended:
-        """Append atomically; returns only after the entries are durable."""
-
-
 @dataclass(slots=True)
 class Joined:
     """A registration that holds: the feed's place then, and the opening of the source that it was compared with."""
@@ -125,6 +112,7 @@ class FeedRelay:
         clock: Clock,
         backoff: Backoff,
         takeover: bool = False,
+        snapshots: SnapshotOffer | None = None,
     ) -> None:
         self.feed = feed
         self.wake = asyncio.Event()
@@ -134,6 +122,8 @@ class FeedRelay:
         self._clock = clock
         self._backoff = backoff
         self._takeover = takeover
+        self._snapshots = snapshots
+        self._joined: Joined | None = None
         self._log = get_logger("publisher").bind(feed=feed, agent_id=agent_id)
         self._alarm: tuple[str, str] | None = None
         self._findings: list[Finding] = []
@@ -141,6 +131,9 @@ class FeedRelay:
         self._check_at = 0.0
         self._copy_at = 0.0
         self._marked_at_ms: int | None = None
+        self._refused: MarkedRow | None = None
+        self._trouble_since = self._trouble_at = -TROUBLE_S
+        self._stored = False
 
     async def run(self, ending: asyncio.Event) -> None:
         """Relay until ``ending``. Raises AgentFenced, or FeedEnded with the error that no repetition can mend."""
@@ -162,9 +155,7 @@ class FeedRelay:
     async def _join(self) -> Joined:
         """Register as a new instance, then settle the outbox against where the feed is."""
         generation = self._source.generation
-        registered = await self._server.register_publisher(
-            self._agent_id, self.feed, instance=str(uuid.uuid4()), takeover=self._takeover
-        )
+        registered = await self._register()
         self._takeover = False
         place = FeedPlace(registered.incarnation, registered.next_sequence_id, registered.epoch)
         now_ms = self._clock.wall_ms()
@@ -176,7 +167,48 @@ class FeedRelay:
             raise await self._ended(stop, place) from None
         self._log.info("joined the feed", **place._asdict(), resume=resume._asdict())
         self._check_at, self._copy_at, self._marked_at_ms = 0.0, 0.0, None
-        return Joined(place, generation)
+        self._stored = False  # claiming a feed takes its alarm back
+        self._joined = Joined(place, generation)
+        return self._joined
+
+    async def _register(self) -> PublisherRegistered:
+        instance = str(uuid.uuid4())
+        if self._snapshots is None:
+            return await self._server.register_publisher(
+                self._agent_id, self.feed, instance=instance, takeover=self._takeover
+            )
+        registered = await self._server.register_publisher(
+            self._agent_id,
+            self.feed,
+            instance=instance,
+            takeover=self._takeover,
+            snapshot_url=self._snapshots.url,
+        )
+        key = registered.snapshot_ticket_key
+        if isinstance(key, str):
+            self._snapshots.learn_key(self.feed, decode_key(key))
+        return registered
+
+    @property
+    def incarnation(self) -> str | None:
+        """The feed's incarnation when it was last joined, None before."""
+        return None if self._joined is None else self._joined.place.incarnation
+
+    async def begin_snapshot(self, reader: StateReader, sink: StateSink) -> StatePlace:
+        """Fix what ``reader`` reads; see :meth:`~headrace.publisher.source.Source.begin_snapshot`.
+
+        Marking goes on where this leaves it, also while the server is away. SnapshotUnavailable before the feed was joined.
+        """
+        joined = self._joined
+        if joined is None:
+            raise SnapshotUnavailable(f"the agent has not joined {self.feed} yet")
+
+        def begin(source: Source) -> StatePlace:
+            return source.begin_snapshot(self.feed, self._agent_id, joined.place.epoch, reader, sink)
+
+        place = await self._source.run(begin, generation=joined.generation)
+        self.wake.set()
+        return place
 
     async def _relay(self, joined: Joined, ending: asyncio.Event) -> None:
         """Post what is marked, first what an earlier life left, and mark what waits, in turns; idle when there is nothing.
@@ -198,6 +230,7 @@ class FeedRelay:
 
     async def _post(self, batch: list[MarkedRow], joined: Joined) -> RowPlace:
         """Append ``batch``; returns only when it is durable in the feed, once and in its place."""
+        self._refused = None
         entries = [to_entry(row, self._agent_id, self.feed) for row in batch]
         try:
             await self._server.append(
@@ -207,8 +240,12 @@ class FeedRelay:
                 incarnation=joined.place.incarnation,
                 marked_at_ms=self._marked_at_ms,
             )
+        except InvalidRequest as refusal:
+            self._refused = refused_row(batch, refusal)
+            raise
         except TooLarge as refusal:
             largest = max(batch, key=lambda row: row.size)
+            self._refused = refused_row(batch, refusal) or largest
             name = f"{'.'.join(largest.table)} {largest.key or ''}".strip()
             raise TooLarge(
                 f"{refusal.detail}. The largest entry of this append is {name}, about {largest.size} bytes",
@@ -270,9 +307,19 @@ class FeedRelay:
             pass
 
     async def _wait_after(self, trouble: HeadraceError, ending: asyncio.Event) -> None:
+        await self._note_trouble(trouble)
         delay = self._backoff.next_delay()
         self._log.warning("trying again", code=trouble.code, detail=trouble.detail, delay_s=round(delay, 3))
         await wait_for_stop(ending, delay)
+
+    async def _note_trouble(self, trouble: HeadraceError) -> None:
+        """Show in ``agent status`` what keeps the feed from going on, once it lasts; whoever joins again takes it back."""
+        now = self._clock.monotonic()
+        if now - self._trouble_at >= TROUBLE_S:  # the last one is long over
+            self._trouble_since = now
+        self._trouble_at = now
+        if now - self._trouble_since >= TROUBLE_S and not isinstance(trouble, (SourceUnavailable, *WAITS)):
+            await self._raise_alarm(trouble)
 
     async def _ended(self, error: HeadraceError, place: FeedPlace | None = None) -> FeedEnded:
         await self._raise_alarm(error, place)
@@ -280,19 +327,28 @@ class FeedRelay:
 
     async def _raise_alarm(self, error: HeadraceError, place: FeedPlace | None = None) -> None:
         """Say in the log and in the outbox database what keeps the feed from going on; once for the same thing."""
-        if self._alarm == (error.code, error.detail):
+        is_told = self._alarm == (error.code, error.detail)
+        if is_told and self._stored:
             return
         self._alarm = (error.code, error.detail)
-        self._log.error("alarm", code=error.code, detail=error.detail, hint=error.advice)
+        row, hint = self._refused, error.advice
+        if row is not None:
+            hint = f"{hint} To go on without it: headrace agent skip {row.id} --reason WHY, then start the agent again."
+        if not is_told:
+            self._log.error("alarm", code=error.code, detail=error.detail, hint=hint)
         alarm = Alarm(
             code=error.code,
             detail=error.detail,
-            hint=error.advice,
+            hint=hint,
+            row=None
+            if row is None
+            else RefusedRow(row.id, row.sequence_id, row.op, row.key, row.table, row.control),
             raised_at_ms=self._clock.wall_ms(),
             incarnation="" if place is None else place.incarnation,
             next_sequence_id=0 if place is None else place.next_sequence_id,
         )
         try:
             await self._source.run(lambda source: source.set_alarm(self.feed, alarm))
+            self._stored = True
         except SourceUnavailable as trouble:
             self._log.warning("the alarm could not be stored", detail=trouble.detail)

@@ -14,7 +14,9 @@ from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.copies import CopyRequest, CopyStanding, CopyState, CopyStep
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace
 from headrace.publisher.owner import Alarm, FeedPlace, Resume
+from headrace.publisher.parked import ParkedRow, Retried
 from headrace.publisher.standing import FeedStanding, Holder
+from headrace.publisher.state import StatePlace, StateReader, StateSink
 
 
 class AttachedTable(NamedTuple):
@@ -112,6 +114,16 @@ class Source(Protocol):
         Raises AgentFenced and SourceUnavailable as :meth:`advance` does.
         """
 
+    def begin_snapshot(
+        self, feed: str, agent_id: str, epoch: int, reader: StateReader, sink: StateSink
+    ) -> StatePlace:
+        """Fix what ``reader`` reads: the state in which every row that it sees is marked, and no other. Returns its place.
+
+        Marks and commits at once; the reading goes on beside later calls, on the reader's own connection. Where the database
+        can't have a reader beside writers, the whole state is given to ``sink`` before the commit, and ``reader.was_read``
+        is set; what ``sink`` took is void if this raises. Raises what :meth:`advance` raises, with nothing marked.
+        """
+
     def mend(self, feed: str) -> list[Finding]:
         """Check the feed's attached tables, rebuild what can be rebuilt; returns what is left for a person."""
 
@@ -120,6 +132,25 @@ class Source(Protocol):
 
     def sweep(self, feed: str, processed_before_ms: int) -> int:
         """Delete one bounded chunk of rows processed before then; returns how many."""
+
+    def skip(self, feed: str, row_id: int, reason: str) -> ParkedRow:
+        """Park the row over which the agent stopped: a PARKED control entry takes its place at the agent's next start.
+
+        Usage if ``feed`` has not stopped over just that row, or if consumers can't do without it (a schema, a TRUNCATE).
+        """
+
+    def parked(self, feeds: Sequence[str]) -> list[ParkedRow]:
+        """Return the parked rows of ``feeds``, oldest first."""
+
+    def retry_parked(self, row_id: int) -> Retried:
+        """Put a parked row at the end of its feed and forget that it was parked; its old place is never used again.
+
+        Of an attached table: the row's present state as a copy, or a delete if it is gone. Of ``Outbox.add``: the row
+        itself, only if none of its key came later. Usage, naming what stands in the way, with nothing changed.
+        """
+
+    def drop_parked(self, row_id: int) -> ParkedRow:
+        """Forget a parked row. Usage if there is none, or its control entry is not in the feed yet."""
 
     def has_changed(self, *, busy: bool) -> bool:
         """Return whether another connection may have committed since the last call. Cheap: it is polled.

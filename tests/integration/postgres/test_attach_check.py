@@ -93,6 +93,23 @@ def test_new_column_copies_what_was_written_meanwhile(app: App, source: Captured
     assert source.new_rows()[0].values["size"] == 9
 
 
+@pytest.mark.parametrize("escape", ["\\u0000", "\\ud83d", "\\\\\\u0000", "\\ude00\\ud83d"])
+def test_new_column_copies_rows_whose_json_the_database_can_not_decode(
+    app: App, source: Captured, escape: str
+) -> None:
+    """A ``json`` column keeps any escape as it came; taking a member out of such JSON fails on some."""
+    app.execute("CREATE TABLE doc (name text PRIMARY KEY, body json)")
+    source.attach("doc")
+    source.mend()
+    app.execute("ALTER TABLE doc ADD COLUMN size int")
+    name = r"c:\u0000\ud83d" + chr(1)
+    app.execute("INSERT INTO doc VALUES (%s, %s, 7)", (name, f'{{"a": "{escape}"}}'))
+    assert source.mend() == []
+    source.skip()
+    app.execute("UPDATE doc SET size = 8")
+    source.assert_equal("doc")
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -15,11 +15,12 @@ from headrace.publisher.copies import CopyRequest, CopyState
 from headrace.publisher.dsn import find_dsn
 from headrace.publisher.marked import RowPlace
 from headrace.publisher.outbox import Outbox
-from headrace.publisher.owner import Alarm, FeedPlace
+from headrace.publisher.owner import Alarm, FeedPlace, RefusedRow
 from headrace.publisher.postgres.grants import Party, make_grants, read_tables
-from headrace.publisher.postgres.source import PostgresSource
+from headrace.publisher.postgres.source import PostgresSource, state_reader
 from tests.integration.postgres.captured import FEED, captured
 from tests.postgres import Database
+from tests.states import take
 
 TABLES = """
 CREATE SCHEMA shop; ALTER SCHEMA shop OWNER TO {owner};
@@ -232,12 +233,31 @@ class AgentWork:
             if not batch:
                 break
             done = RowPlace(batch[-1].id, batch[-1].sequence_id)
+        self._park(source, epoch)
         source.standing()
         source.holders()
         while source.sweep(FEED, 1 << 42):
             pass
         source.has_changed(busy=False)
         source.has_changed(busy=False)
+
+    def _park(self, source: PostgresSource, epoch: int) -> None:
+        """Park two rows and see to them; take a snapshot."""
+        dsn = find_dsn(self._database.dsn_as(self._role), None, {})
+        with self._database.connect() as app, app.transaction():
+            for _ in range(2):
+                app.execute("UPDATE shop.item SET name = name || '?' WHERE id = 1")
+        source.advance(FEED, "agent", epoch, None, 0)
+        batch = source.batch(FEED, "agent")
+        for row in batch[-2:]:
+            refused = RefusedRow(row.id, row.sequence_id, row.op, row.key, row.table)
+            source.set_alarm(FEED, Alarm("too-large", "", "", 0, row=refused))
+            source.skip(FEED, row.id, "a test")
+        source.advance(FEED, "agent", epoch, RowPlace(batch[-1].id, batch[-1].sequence_id), 0)
+        source.retry_parked(batch[-1].id)
+        source.drop_parked(batch[-2].id)
+        place, lines = take(source, state_reader(dsn, FEED, None), FEED, "agent", epoch)
+        assert len(lines) == 3, place
 
     def _claim(self, source: PostgresSource) -> int:
         """Find another feed than the last time, have it accepted, and own it."""

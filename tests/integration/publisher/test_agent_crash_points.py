@@ -18,92 +18,20 @@ from typing import Any
 import pytest
 
 from headrace.client.http import FeedClient
-from headrace.errors import HeadraceError, ServerUnreachable, SourceUnavailable
+from headrace.errors import HeadraceError
 from headrace.publisher.attach.selection import AttachRequest
-from headrace.publisher.relay import FeedRelay, FeedServer
-from headrace.publisher.source import Source
+from headrace.publisher.relay import FeedRelay
 from headrace.publisher.sqlite.source import SqliteSource
 from headrace.publisher.thread import SourceThread
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.clock import SystemClock
-from headrace.wire.documents import Appended, EntryIn, PublisherRegistered
+from headrace.wire.documents import Appended, EntryIn
+from tests.integration.publisher import relay_steps
+from tests.integration.publisher.relay_steps import CUTS, Killed, SteppedServer, Steps
 from tests.servers import ServerProcess, serving
 from tests.unit.publisher.outboxes import application, opened
-from tests.waiting import async_wait_until
 
 _numbers = itertools.count(1)
-
-
-class Killed(Exception):
-    """Stands for the end of the process: nothing of the relay runs after it."""
-
-
-class Steps:
-    """Counts steps and raises ``error`` at the ``fatal``-th."""
-
-    def __init__(self, fatal: int, error: Callable[[], Exception]) -> None:
-        self.fatal = fatal
-        self.taken = 0
-        self._error = error
-
-    def take(self) -> None:
-        self.taken += 1
-        if self.taken == self.fatal:
-            raise self._error()
-
-
-class SteppedSource:
-    """A source whose calls are steps."""
-
-    def __init__(self, source: Source, steps: Steps) -> None:
-        self._source = source
-        self._steps = steps
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._source, name)
-        if name in ("close", "set_alarm"):
-            return call
-
-        def stepped(*given: Any, **named: Any) -> Any:
-            self._steps.take()
-            result = call(*given, **named)
-            self._steps.take()
-            return result
-
-        return stepped
-
-
-class SteppedServer:
-    """A server whose calls are steps: one before the request, one after it was carried out and before its answer."""
-
-    def __init__(self, server: FeedClient, steps: Steps) -> None:
-        self._server = server
-        self._steps = steps
-
-    async def register_publisher(
-        self, agent_id: str, feed: str, *, instance: str | None = None, takeover: bool = False
-    ) -> PublisherRegistered:
-        self._steps.take()
-        answer = await self._server.register_publisher(agent_id, feed, instance=instance, takeover=takeover)
-        self._steps.take()
-        return answer
-
-    async def append(
-        self,
-        feed: str,
-        entries: list[EntryIn],
-        *,
-        epoch: int | None = None,
-        incarnation: str | None = None,
-        marked_at_ms: int | None = None,
-    ) -> Appended:
-        self._steps.take()
-        answer = await self._server.append(
-            feed, entries, epoch=epoch, incarnation=incarnation, marked_at_ms=marked_at_ms
-        )
-        self._steps.take()
-        assert not answer.duplicate, "an entry was posted again that the relay could have known to be there"
-        return answer
 
 
 @pytest.fixture(scope="module")
@@ -134,30 +62,9 @@ async def relay_all(
     path: Path, feed: str, client: FeedClient, steps: Steps | None = None, sides: str = ""
 ) -> None:
     """Relay ``feed`` until all is processed, or until a step of ``sides`` kills the relay."""
-    never = Steps(0, Killed)
-    source_steps, server_steps = (
-        steps if steps and side in sides else never for side in ("source", "server")
+    await relay_steps.relay_all(
+        lambda: SqliteSource(path), feed, client, lambda: is_processed(path), steps=steps, sides=sides
     )
-    source = SourceThread(lambda: SteppedSource(SqliteSource(path), source_steps))
-    server: FeedServer = SteppedServer(client, server_steps)
-    relay = FeedRelay(
-        feed,
-        "agent-1",
-        source,
-        server,
-        clock=SystemClock(),
-        backoff=Backoff(first_s=0.001, delay_s_max=0.002),
-    )
-    ending = asyncio.Event()
-    await source.open()
-    running = asyncio.create_task(relay.run(ending))
-    try:
-        await async_wait_until(lambda: running.done() or is_processed(path))
-        ending.set()
-        relay.wake.set()
-        await running
-    finally:
-        await source.close()
 
 
 def is_processed(path: Path) -> bool:
@@ -179,13 +86,6 @@ async def check_feed(path: Path, feed: str, client: FeedClient) -> None:
     for entry, (_, op, key, value) in zip(entries[1:], rows[1:], strict=True):
         assert (entry.op, json.loads(bytes(entry.changes))) == (op, {"id": key, "v": value})  # type: ignore[arg-type]  # changes are there
     assert entries[-1].tx_last is True
-
-
-CUTS: dict[str, tuple[Callable[[], Exception], str]] = {
-    "killed": (Killed, "source and server"),
-    "answer-lost": (lambda: ServerUnreachable("cut"), "server"),
-    "source-locked": (lambda: SourceUnavailable("database is locked"), "source"),
-}
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)

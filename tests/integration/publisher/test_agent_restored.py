@@ -120,7 +120,13 @@ class RealServer:
         self.client = client
 
     async def register_publisher(
-        self, agent_id: str, feed: str, *, instance: str | None = None, takeover: bool = False
+        self,
+        agent_id: str,
+        feed: str,
+        *,
+        instance: str | None = None,
+        takeover: bool = False,
+        snapshot_url: str | None = None,
     ) -> PublisherRegistered:
         return await self.client.register_publisher(agent_id, feed, instance=instance, takeover=takeover)
 

@@ -97,7 +97,7 @@ def test_mistakes_are_told_in_three_lines(
 
 @pytest.mark.parametrize(
     ("dsn", "code"),
-    [("", "dsn-invalid"), ("sqlite:///missing.db", "dsn-invalid"), ("mysql://u:pw@h/db", "dsn-invalid")],
+    [("", "dsn-invalid"), ("sqlite:///missing.db", "dsn-invalid"), ("oracle://u:pw@h/db", "dsn-invalid")],
 )
 def test_wrong_dsn(dsn: str, code: str) -> None:
     done = headrace("publisher", "attach", "--feed", "shop", "--table", "account", "--json", dsn=dsn)

@@ -59,7 +59,7 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
         load_agent_settings(tmp_path / "missing.toml")
     settings = load(tmp_path, GOOD + 'token-file = "missing"\n')
     with pytest.raises(ConfigInvalid, match="missing"):
-        settings.find_token()
+        settings.find_credential()
 
 
 def test_dsn_never_shows(tmp_path: Path) -> None:

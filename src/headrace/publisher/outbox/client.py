@@ -12,12 +12,14 @@ from headrace.publisher.outbox.record import Record, make_record
 
 if TYPE_CHECKING:
     import psycopg
+    import pymysql.connections
 
-    Connection = sqlite3.Connection | psycopg.Connection[Any]
+    Connection = sqlite3.Connection | psycopg.Connection[Any] | pymysql.connections.Connection[Any]
 
 DRIVERS: Final = {
     "sqlite3": "headrace.publisher.outbox.sqlite",
     "psycopg": "headrace.publisher.outbox.postgres",
+    "pymysql": "headrace.publisher.outbox.mysql",
 }
 """Package of a connection's class -> the module that writes its outbox; imported when used. One more driver is one line."""
 
@@ -40,8 +42,9 @@ class Outbox:
     def create(connection: Connection) -> None:
         """Make the outbox tables in the connection's database if they are not there; idempotent.
 
-        In the caller's transaction if one is open, else each statement by itself. Raises FormatTooNew, untouched, if a
-        newer Headrace made them in a form that this one can't read.
+        In the caller's transaction if one is open, else each statement by itself. In MariaDB and MySQL, where DDL would
+        commit that transaction, InvalidRequest if one is open. Raises FormatTooNew, untouched, if a newer Headrace made them
+        in a form that this one can't read; AttachUnsafe where ids don't follow changes (Galera, group replication).
         """
         dialect = _dialect_of(connection)
         dialect.create_tables(connection)
@@ -80,5 +83,5 @@ def _dialect_of(connection: object) -> _Dialect:
             return cast("_Dialect", import_module(module))
     raise Usage(
         f"Outbox has no form for a {type(connection).__module__}.{type(connection).__name__}",
-        hint="Pass the sqlite3.Connection or psycopg.Connection that your transaction runs on.",
+        hint="Pass the sqlite3, psycopg or pymysql connection that your transaction runs on.",
     )

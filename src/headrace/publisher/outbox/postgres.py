@@ -42,6 +42,37 @@ def _with_plain_captures(text: str) -> str:
 
 FUNCTIONS_SQL: Final = _with_plain_captures((_ROOM / "postgres_functions.sql").read_text(encoding="utf-8"))
 
+PARKED_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS headrace.headrace_parked (
+    id bigint PRIMARY KEY,                  -- of the outbox row, which may be swept
+    feed text NOT NULL,
+    sequence_id bigint NOT NULL,            -- its place, where a control entry stands
+    op text NOT NULL,
+    key text,
+    table_name text,                        -- JSON array: schema, table
+    attached integer,
+    changes text NOT NULL,                  -- as the outbox had them
+    changed text,
+    code text NOT NULL,                     -- why the server refused it
+    reason text NOT NULL,                   -- why an operator parked it
+    parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    later_id bigint                         -- a later row of the same key, swept since
+)"""
+"""An outbox of the first releases has none until tables are attached again or a row is parked."""
+
+_PARKED_GRANTS = """
+DO $$
+DECLARE agent record;
+BEGIN
+    FOR agent IN SELECT DISTINCT grantee FROM information_schema.role_table_grants
+        WHERE table_schema = 'headrace' AND table_name = 'headrace_outbox' AND privilege_type = 'DELETE'
+            AND grantee <> current_user
+    LOOP
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON headrace.headrace_parked TO %I', agent.grantee);
+    END LOOP;
+END $$"""
+"""Who is the agent of an older outbox may go on as it is."""
+_HAS_PARKED = "SELECT to_regclass('headrace.headrace_parked') IS NOT NULL"
 _NO_OUTBOX = "this database has no outbox"
 _MAKE_ONE = "Call Outbox.create(connection) once, or attach a table: headrace publisher attach."
 _HAS = "SELECT to_regclass('headrace.headrace_format') IS NOT NULL"
@@ -70,6 +101,9 @@ def create_tables(connection: Connection) -> None:
         # tables would wait for us there, holding the very tables that attach waits for.
         if not has_tables(connection):
             cursor.execute(TABLES_SQL)
+        if not has_parked(connection):
+            cursor.execute(PARKED_TABLE)
+            cursor.execute(_PARKED_GRANTS)
         cursor.execute(FUNCTIONS_SQL)
         cursor.execute(_FORMAT_ROW, (OUTBOX.written_as, OUTBOX.readable_from))
 
@@ -78,6 +112,13 @@ def has_tables(connection: Connection) -> bool:
     """Return whether the database has an outbox."""
     with _plain_cursor(connection) as cursor:
         found = cursor.execute(_HAS).fetchone()
+        return bool(found and found[0])
+
+
+def has_parked(connection: Connection) -> bool:
+    """Return whether the outbox has a place for parked rows."""
+    with _plain_cursor(connection) as cursor:
+        found = cursor.execute(_HAS_PARKED).fetchone()
         return bool(found and found[0])
 
 

@@ -100,10 +100,16 @@ rows = rows + (SELECT count(*) FROM headrace_locked),
 detail = CASE WHEN EXISTS (SELECT FROM headrace_locked) THEN NULL ELSE detail END,
 due_at = clock_timestamp()
     + coalesce((SELECT count(*) FROM headrace_locked) * interval '1 second' / rows_per_second, interval '0')"""
+_UNDECODABLE: Final = r"(?<!\\)((?:\\\\)*)\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
+"""Escapes that a ``json`` column may hold, but PostgreSQL can't decode: it takes no member out of JSON that has one.
+
+No key holds one: they are U+0000 and surrogates, which text can't hold and is never escaped to.
+"""
 _WRITTEN_SINCE: Final = """
 WITH headrace_found AS MATERIALIZED (
     SELECT DISTINCT {populated_values}
     FROM headrace.headrace_outbox AS o
+    CROSS JOIN LATERAL (SELECT regexp_replace(o.changes, {escapes}, '\\1?', 'g')::json AS said OFFSET 0) AS headrace_json
     CROSS JOIN LATERAL json_populate_record(NULL::{type}, json_build_object({key_members})) AS headrace_old
     WHERE o.id > %(since)s AND o.attached = ANY(%(older)s) AND o.control IS NULL
 ), headrace_locked AS MATERIALIZED (
@@ -201,8 +207,9 @@ class ChunkSql:
             "populated_values": _listed(
                 "headrace_old.{} AS {}", [identifier(column.name) for column in key], places
             ),
+            "escapes": sql.Literal(_UNDECODABLE),
             "key_members": sql.SQL(", ").join(
-                sql.SQL("{0}::text, o.changes::json -> {0}").format(sql.Literal(_doubled(column.name)))
+                sql.SQL("{0}::text, headrace_json.said -> {0}").format(sql.Literal(_doubled(column.name)))
                 for column in key
             ),
             "key_json": _json([_value(place) for place in places]),

@@ -52,8 +52,13 @@ _AGENT_TABLES: Final = {
     "headrace_attached": ("SELECT", "UPDATE", "DELETE"),
     "headrace_copy": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "headrace_copy_left": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "headrace_parked": ("SELECT", "INSERT", "UPDATE", "DELETE"),
 }
-_AGENT_SEQUENCES: Final = {"headrace_outbox_id": ("SELECT", "USAGE"), "headrace_asleep_until": ("UPDATE",)}
+_AGENT_SEQUENCES: Final = {
+    "headrace_outbox_id": ("SELECT", "USAGE"),
+    "headrace_asleep_until": ("UPDATE",),
+    "headrace_added": ("SELECT",),
+}
 _AGENT_FUNCTIONS: Final = (
     "headrace_wake()",
     "headrace_fingerprint()",

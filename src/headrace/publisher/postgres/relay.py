@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from psycopg import sql
 
 from headrace.errors import AttachUnsafe
 from headrace.publisher.marked import (
@@ -20,15 +21,20 @@ from headrace.publisher.marked import (
     whole_transactions,
 )
 from headrace.publisher.owner import FeedPlace, Resume, check_unmoved
+from headrace.publisher.parked import ParkedRow, parked_as
 from headrace.publisher.postgres.attachment import read_attachments
 from headrace.publisher.postgres.connection import Source, array_of, transaction
 from headrace.publisher.postgres.look import NOWHERE, Snapshot, Transaction, may_wait
 from headrace.publisher.postgres.looking import look, poll
 from headrace.publisher.postgres.ownership import PostgresOwner, claim, lock_owner, read_owner, write_pass
+from headrace.publisher.postgres.parked import read_parked
 from headrace.publisher.postgres.render import RowRenderer
 
 UNWRITTEN_IDS_MAX: Final = 50_000
 """Ids that may be looked over in vain before that is noted: so much is looked over again after a restart."""
+
+SEEN_ROWS: Final = 20_000
+"""Rows marked at a time for a snapshot: all of a backlog is, however long."""
 
 FETCH_ROWS: Final = 500
 """Rows fetched at a time while a batch is read, so that a few large ones don't all come at once."""
@@ -97,11 +103,13 @@ class OutboxRelay:
         self._place = NOWHERE
         self._read_to: RowPlace | None = None
         self._renderers: dict[int, RowRenderer] = {}
+        self._parked: dict[int, ParkedRow] = {}
 
     def claim(self, place: FeedPlace) -> Resume:
         """Own the feed: see :func:`~headrace.publisher.postgres.ownership.claim`."""
         with transaction(self._connection):
             resume, known = claim(self._connection, self._feed, self._agent_id, place)
+            self._parked = read_parked(self._connection, [self._feed])
         self._known, self._place, self._read_to = known, known.place, None
         return resume
 
@@ -141,6 +149,34 @@ class OutboxRelay:
                 known = read_owner(self._connection, self._feed) or owner
         self._known, self._place = known, place
         return count
+
+    def mark_seen(self, epoch: int, exported: str) -> PostgresOwner:
+        """Mark every row that the snapshot ``exported`` by another session sees, and no other; returns the owner then.
+
+        One transaction, which reads in that snapshot. The newest id is asked for *in* it: a row that the snapshot sees took
+        its id before, and whoever took one up to there has begun by the time that the next xid is asked for. That session
+        must have its snapshot after this relay's last call, and keep it until this one returns. Raises what
+        :meth:`advance` raises.
+        """
+        with transaction(self._connection, repeatable_read=True):
+            snapshot = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported))
+            self._connection.execute(snapshot)
+            before = poll(self._connection)
+            known = self._read_owner(epoch)
+            owner = lock_owner(self._connection, self._feed, self._agent_id, epoch, known)
+            place, next_id = self._place, owner.next_sequence_id
+            while True:
+                choice = look(self._connection, self._feed, place, before, SEEN_ROWS)
+                place = choice.place
+                if not choice.transactions:
+                    break
+                next_id += self._mark(owner, next_id, tuple(choice.transactions))
+            if next_id > owner.next_sequence_id:
+                processed = owner.processed_next
+                write_pass(self._connection, owner, next_id=next_id, processed_next=processed, place=place)
+                owner = read_owner(self._connection, self._feed) or owner
+        self._known, self._place = owner, place
+        return owner
 
     def _read_owner(self, epoch: int) -> PostgresOwner:
         owner = read_owner(self._connection, self._feed)
@@ -265,7 +301,8 @@ class OutboxRelay:
                     mark, index = next(waiting), 0
                 if stored.place != mark.place:
                     break
-                yield self._row(stored, mark, index)
+                row = self._row(stored, mark, index)
+                yield row if row.id not in self._parked else parked_as(row, self._parked[row.id])
                 index += 1
             else:
                 if (

@@ -63,6 +63,15 @@ class RowRenderer:
         changed = tuple([name for name in self._names if row.get(name) != old.get(name)])
         return RenderedRow(rendered, self._object(row), changed, self._object(old) if self._before else None)
 
+    def key_of(self, changes: str) -> str:
+        """Return the JSON object of the key's columns alone, as the trigger wrote them, of the JSON that it wrote of a row.
+
+        PostgreSQL itself can't take that apart: it refuses the member in which JSON nulls are listed. KeyError if one is not
+        in it.
+        """
+        row = self._read(changes)
+        return msgspec.json.encode({name: row[name] for name, _ in self._key}).decode()
+
     def _read(self, text: str) -> Members:
         try:
             members = self._decode(text)

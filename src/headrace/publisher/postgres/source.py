@@ -12,19 +12,27 @@ from headrace.publisher.dsn import Dsn
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace
 from headrace.publisher.outbox.postgres import check_format, has_tables
 from headrace.publisher.owner import Alarm, FeedPlace, Resume
-from headrace.publisher.postgres import attach, check, copies, copying, ownership, standing, sweep
+from headrace.publisher.parked import ParkedRow, Retried
+from headrace.publisher.postgres import attach, check, copies, copying, ownership, parked, standing, sweep
 from headrace.publisher.postgres.connection import Source as Connection
 from headrace.publisher.postgres.connection import connect, fetch_one, postgres_errors, transaction
 from headrace.publisher.postgres.looking import poll
 from headrace.publisher.postgres.relay import OutboxRelay
 from headrace.publisher.postgres.sleeping import Sleeper, why_polling
+from headrace.publisher.postgres.state import PostgresStateReader
 from headrace.publisher.source import AttachedTable, DetachedTable, Source
 from headrace.publisher.standing import FeedStanding, Holder
+from headrace.publisher.state import StatePlace, StateReader, StateSink
 
 
 def open_source(dsn: Dsn) -> PostgresSource:
     """Open the database that ``dsn`` names; see :func:`~headrace.publisher.postgres.connection.connect` for the errors."""
     return PostgresSource(dsn)
+
+
+def state_reader(dsn: Dsn, feed: str, query: str | None) -> PostgresStateReader:
+    """Return a reader of the state of ``feed``, not yet opened."""
+    return PostgresStateReader(dsn, feed, query)
 
 
 class PostgresSource(Source):
@@ -117,6 +125,13 @@ class PostgresSource(Source):
     ) -> int:
         return self._relay(feed, agent_id).advance(epoch, done, rows_max)
 
+    def begin_snapshot(
+        self, feed: str, agent_id: str, epoch: int, reader: StateReader, sink: StateSink
+    ) -> StatePlace:
+        assert isinstance(reader, PostgresStateReader)  # noqa: S101  # made by this module's state_reader
+        owner = self._relay(feed, agent_id).mark_seen(epoch, reader.begin())
+        return StatePlace(owner.incarnation or "", owner.next_sequence_id - 1)
+
     def batch(self, feed: str, agent_id: str) -> list[MarkedRow]:
         return self._relay(feed, agent_id).batch()
 
@@ -129,6 +144,18 @@ class PostgresSource(Source):
             sweep.sweep_passes(self._connection, feed, processed_before_ms)
             sweep.clear_ended(self._connection, feed)
         return count
+
+    def skip(self, feed: str, row_id: int, reason: str) -> ParkedRow:
+        return parked.skip(self._connection, feed, row_id, reason)
+
+    def parked(self, feeds: Sequence[str]) -> list[ParkedRow]:
+        return parked.parked_rows(self._connection, feeds)
+
+    def retry_parked(self, row_id: int) -> Retried:
+        return parked.retry(self._connection, row_id)
+
+    def drop_parked(self, row_id: int) -> ParkedRow:
+        return parked.drop(self._connection, row_id)
 
     def has_changed(self, *, busy: bool) -> bool:
         if self._sleeper.is_asleep:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from headrace.publisher.postgres.attachment import AttachmentState, forget, read_attachments
 from headrace.publisher.postgres.connection import Source, array_of, postgres_errors, transaction
+from headrace.publisher.postgres.parked import note_later
 
 CHUNK_ROWS_MAX: Final = 5_000
 """Rows taken away in one transaction."""
@@ -81,6 +82,7 @@ def sweep(connection: Source, feed: str, processed_before_ms: int, rows_max: int
 
 def _delete(connection: Source, feed: str, old: Sequence[_Mark], rows_max: int) -> int:
     last = old[-1]
+    note_later(connection, feed, max(mark.last_id for mark in old))
     # Said in the same transaction: a feed that lost entries must not be filled again from half a transaction.
     connection.execute(_KEPT_FROM, (last.place + last.rows, feed, last.history))
     if len(old) == 1 and last.rows > rows_max:

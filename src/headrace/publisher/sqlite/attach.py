@@ -245,3 +245,4 @@ def remove_if_unused(connection: sqlite3.Connection) -> None:
     for statement in drop:
         name = statement.split("EXISTS", 1)[1].split()[0]
         connection.execute(f"DROP TABLE IF EXISTS {name}")
+    connection.execute("DROP TABLE IF EXISTS headrace_parked")

@@ -31,9 +31,12 @@ def path_of(dsn: Dsn) -> Path:
     return Path(dsn.rest[1:])
 
 
-def connect(path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Connection:
+def connect(
+    path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS, any_thread: bool = False
+) -> sqlite3.Connection:
     """Open the database at ``path``, which must exist, in autocommit mode: transactions are begun by name only.
 
+    ``any_thread``: threads may use it in turns, never two at once.
     Raises DsnInvalid (no such file, or no SQLite database), SourceUnavailable, PlatformUnsupported.
     """
     if sqlite3.sqlite_version_info < SQLITE_OLDEST:
@@ -52,6 +55,7 @@ def connect(path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Co
             uri=True,
             timeout=busy_timeout_ms / 1000,
             isolation_level=None,
+            check_same_thread=not any_thread,
         )
         try:
             connection.text_factory = decode_text
@@ -63,6 +67,11 @@ def connect(path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Co
             connection.close()
             raise
     return connection
+
+
+def journal_mode(connection: sqlite3.Connection) -> str:
+    """Return the database's journal mode, such as ``wal`` or ``delete``."""
+    return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headrace.errors import AttachUnsafe
+from headrace.errors import AttachUnsafe, SourceUnavailable
 from headrace.publisher.attach.rendered import RenderedRow
 from headrace.publisher.marked import (
     APPEND_BYTES_MAX,
@@ -24,9 +24,11 @@ from headrace.publisher.marked import (
     whole_transactions,
 )
 from headrace.publisher.owner import FeedPlace, Resume
+from headrace.publisher.parked import ParkedRow, parked_as
 from headrace.publisher.sqlite.attachment import Attachment, AttachmentState, newest_id, read_attachments
 from headrace.publisher.sqlite.connection import immediate, snapshot, sqlite_errors
 from headrace.publisher.sqlite.ownership import SqliteOwner, checked_owner, claim, read_owner
+from headrace.publisher.sqlite.parked import read_parked
 from headrace.publisher.sqlite.render import RowRenderer
 from headrace.publisher.sqlite.spec import DATABASE
 
@@ -89,10 +91,13 @@ class OutboxRelay:
         self._known: SqliteOwner | None = None
         self._renderers: dict[int, tuple[RowRenderer, str]] = {}
         self._looked_at = 0
+        self._parked: dict[int, ParkedRow] = {}
 
     def claim(self, place: FeedPlace, now_ms: int) -> Resume:
         """Own the feed: see :func:`~headrace.publisher.sqlite.ownership.claim`."""
         resume, self._known = claim(self._connection, self._feed, self._agent_id, place, now_ms)
+        with sqlite_errors():
+            self._parked = read_parked(self._connection, [self._feed])
         return resume
 
     def advance(
@@ -122,6 +127,27 @@ class OutboxRelay:
         if blocked is not None:
             raise blocked
         return count
+
+    def mark_seen(self, epoch: int) -> SqliteOwner:
+        """Mark all rows that there are, in the caller's transaction, which holds the write lock; returns the owner then.
+
+        For a snapshot: the last place given stands for all that is committed. Give the owner to :meth:`moved_to` once that
+        transaction has committed. Raises what :meth:`advance` raises.
+        """
+        owner = checked_owner(self._connection, self._feed, self._agent_id, epoch, self._known)
+        while self._mark(owner, APPEND_ENTRIES_MAX):
+            owner = self._read_owner()
+        return self._read_owner()
+
+    def moved_to(self, owner: SqliteOwner) -> None:
+        """Note that the outbox is where :meth:`mark_seen` left it."""
+        self._known = owner
+
+    def _read_owner(self) -> SqliteOwner:
+        owner = read_owner(self._connection, self._feed)
+        if owner is None:
+            raise SourceUnavailable(f"the owner row of {self._feed} is gone")
+        return owner
 
     def _is_waiting(self) -> bool:
         """Return whether there are unmarked rows.
@@ -216,7 +242,8 @@ class OutboxRelay:
         cursor = self._connection.execute(_READ, (owner.done_id, owner.marked_id, self._feed))
         try:
             for row in cursor:
-                yield self._row(_StoredRow(*row))
+                marked = self._row(_StoredRow(*row))
+                yield marked if marked.id not in self._parked else parked_as(marked, self._parked[marked.id])
         finally:
             cursor.close()
 

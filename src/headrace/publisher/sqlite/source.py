@@ -13,17 +13,32 @@ from headrace.publisher.dsn import Dsn
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace
 from headrace.publisher.outbox.sqlite import check_format, has_tables
 from headrace.publisher.owner import Alarm, FeedPlace, Resume
+from headrace.publisher.parked import ParkedRow, Retried
 from headrace.publisher.source import AttachedTable, DetachedTable, Source
-from headrace.publisher.sqlite import attach, check, copying, ownership, sweep, waiting
+from headrace.publisher.sqlite import attach, check, copying, ownership, parked, sweep, waiting
 from headrace.publisher.sqlite.catalogue import schema_cookie
-from headrace.publisher.sqlite.connection import connect, path_of, snapshot, sqlite_errors
+from headrace.publisher.sqlite.connection import (
+    connect,
+    immediate,
+    journal_mode,
+    path_of,
+    snapshot,
+    sqlite_errors,
+)
 from headrace.publisher.sqlite.relay import OutboxRelay
+from headrace.publisher.sqlite.state import SqliteStateReader
 from headrace.publisher.standing import FeedStanding, Holder
+from headrace.publisher.state import StatePlace, StateReader, StateSink
 
 
 def open_source(dsn: Dsn) -> SqliteSource:
     """Open the database that ``dsn`` names; see :func:`~headrace.publisher.sqlite.connection.connect` for the errors."""
     return SqliteSource(path_of(dsn))
+
+
+def state_reader(dsn: Dsn, feed: str, query: str | None) -> SqliteStateReader:
+    """Return a reader of the state of ``feed``, not yet opened; DsnInvalid."""
+    return SqliteStateReader(path_of(dsn), feed, query)
 
 
 class SqliteSource(Source):
@@ -73,11 +88,12 @@ class SqliteSource(Source):
 
     def advice(self) -> list[str]:
         with sqlite_errors():
-            mode = self._connection.execute("PRAGMA journal_mode").fetchone()[0]
+            mode = journal_mode(self._connection)
         if mode == "wal":
             return []
         return [
-            f"the journal mode is {mode}: readers and writers wait for each other. PRAGMA journal_mode = WAL mends it."
+            f"the journal mode is {mode}: readers and writers wait for each other, and while a snapshot is read all writers "
+            "wait. PRAGMA journal_mode = WAL mends it."
         ]
 
     def accept(self, feed: str, reason: str) -> Alarm:
@@ -109,6 +125,23 @@ class SqliteSource(Source):
     ) -> int:
         return self._relay(feed, agent_id).advance(epoch, done, now_ms, rows_max)
 
+    def begin_snapshot(
+        self, feed: str, agent_id: str, epoch: int, reader: StateReader, sink: StateSink
+    ) -> StatePlace:
+        assert isinstance(reader, SqliteStateReader)  # noqa: S101  # made by this module's open_reader
+        relay = self._relay(feed, agent_id)
+        with immediate(self._connection):
+            in_wal = journal_mode(self._connection) == "wal"
+            if in_wal:
+                reader.begin()
+            owner = relay.mark_seen(epoch)
+            place = StatePlace(owner.incarnation or "", owner.next_sequence_id - 1)
+            if not in_wal:  # a reader beside us would keep this transaction from committing
+                sink(place, reader.lines_on(self._connection))
+                reader.was_read = True
+        relay.moved_to(owner)
+        return place
+
     def batch(self, feed: str, agent_id: str) -> list[MarkedRow]:
         return self._relay(feed, agent_id).batch()
 
@@ -124,6 +157,18 @@ class SqliteSource(Source):
             if not count:
                 sweep.clear_ended(self._connection, feed)
             return count
+
+    def skip(self, feed: str, row_id: int, reason: str) -> ParkedRow:
+        return parked.skip(self._connection, feed, row_id, reason)
+
+    def parked(self, feeds: Sequence[str]) -> list[ParkedRow]:
+        return parked.parked_rows(self._connection, feeds)
+
+    def retry_parked(self, row_id: int) -> Retried:
+        return parked.retry(self._connection, row_id)
+
+    def drop_parked(self, row_id: int) -> ParkedRow:
+        return parked.drop(self._connection, row_id)
 
     def has_changed(self, *, busy: bool) -> bool:
         with sqlite_errors():

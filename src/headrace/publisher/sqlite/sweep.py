@@ -8,6 +8,7 @@ from typing import Final
 from headrace.publisher.sqlite.attachment import AttachmentState, forget, read_attachments
 from headrace.publisher.sqlite.connection import immediate
 from headrace.publisher.sqlite.ownership import read_owner
+from headrace.publisher.sqlite.parked import note_later
 from headrace.publisher.sqlite.triggers import row_table
 
 CHUNK_ROWS_MAX: Final = 1_000
@@ -53,6 +54,7 @@ def sweep(
             swept, kept_from = row, (sequence_id or 0) + 1 if row > owner.history_id else 0
         if not count:
             return 0
+        note_later(connection, feed, swept)
         connection.execute(_DELETE, (owner.swept_id, swept, feed))
         for one in ours:
             # A running copy goes on after the key of the row that it copied last.

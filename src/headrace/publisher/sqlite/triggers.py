@@ -80,6 +80,17 @@ class AttachmentSql:
             f"ORDER BY {', '.join(self._key)} LIMIT :rows) AS r"
         )
 
+    def select_rows(self) -> str:
+        """Read every row that a key names, its columns as a trigger would store them."""
+        return f"SELECT {self._columns('r')} FROM {self._table} AS r WHERE {self._given}"
+
+    def copy_row(self, key: Sequence[object]) -> str:
+        """Store the values of the row with this key (bound as in :meth:`copy_values`) under the id ``:last`` + 1."""
+        return (
+            f"INSERT INTO {self.rows} (id, {', '.join(self._values)}) "
+            f"SELECT :last + 1, {self._columns('r')} FROM {self._table} AS r WHERE true{self._bound('=', 'k', key)}"
+        )
+
     def key_ahead(self, after: Sequence[object] | None) -> str:
         """Read the key that is ``:rows`` rows beyond ``after`` (bound as in :meth:`copy_values`)."""
         keys = ", ".join(self._key)

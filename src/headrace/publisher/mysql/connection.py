@@ -1,0 +1,184 @@
+"""Connections to the application's MariaDB or MySQL, and the driver's errors as ours. Every transaction is short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pymysql
+from pymysql.connections import Connection
+from pymysql.constants import CLIENT, CR, ER
+from pymysql.cursors import Cursor
+
+from headrace.errors import DsnInvalid, SourceForbidden, SourceUnavailable, TableNotFound
+from headrace.publisher.dsn import Dsn
+
+if TYPE_CHECKING:
+    Source = Connection[Cursor]
+else:
+    Source = Connection  # generic in its type stubs only
+
+CONNECT_TIMEOUT_S: Final = 10
+ANSWER_TIMEOUT_S: Final = 300
+"""After so long without an answer the connection counts as lost."""
+
+LOCK_TIMEOUT_S: Final = 5
+"""How long a statement waits for a row: only rows of our own tables are ever waited for."""
+
+STATEMENTS_MAX: Final = 500
+"""Statements sent at once."""
+
+_PORT: Final = 3306
+_FORBIDDEN: Final = frozenset(
+    {
+        ER.ACCESS_DENIED_ERROR,
+        ER.DBACCESS_DENIED_ERROR,
+        ER.TABLEACCESS_DENIED_ERROR,
+        ER.COLUMNACCESS_DENIED_ERROR,
+        ER.SPECIFIC_ACCESS_DENIED_ERROR,
+        1698,  # MariaDB: access denied without a password
+    }
+)
+_SETTINGS: Final = (
+    # No gap is ever locked: an application that adds rows waits for none of ours.
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    "SET SESSION time_zone = '+00:00'",
+    f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT_S}",
+    f"SET SESSION lock_wait_timeout = {LOCK_TIMEOUT_S}",
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
+)
+_HINT: Final = (
+    "Write mariadb://USER:PASSWORD@HOST:PORT/DATABASE. In a password @ is %40, / is %2F, % is %25. After ? may stand "
+    "socket=PATH and ssl-ca=PATH."
+)
+
+
+def connect(dsn: Dsn) -> Source:
+    """Open the database that ``dsn`` names, in autocommit mode: transactions are begun by name only.
+
+    Raises DsnInvalid (malformed, unknown database), SourceForbidden, SourceUnavailable.
+    """
+    address = _read_address(dsn)
+    with mysql_errors():
+        connection = Source(
+            **address,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=ANSWER_TIMEOUT_S,
+            write_timeout=ANSWER_TIMEOUT_S,
+            client_flag=CLIENT.MULTI_STATEMENTS,
+        )
+        try:
+            for setting in _SETTINGS:
+                execute(connection, setting)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _read_address(dsn: Dsn) -> dict[str, Any]:
+    """Return the driver's arguments for a DSN; DsnInvalid without any of its text, which may hold a password."""
+    try:
+        parts = urlsplit(f"mariadb://{dsn.rest}")
+        options = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
+        address: dict[str, Any] = {
+            "host": parts.hostname or "127.0.0.1",
+            "port": parts.port or _PORT,
+            "user": unquote(parts.username or ""),
+            "password": unquote(parts.password or ""),
+            "database": unquote(parts.path.removeprefix("/")),
+        }
+    except ValueError:
+        raise DsnInvalid("the DSN can't be read", hint=_HINT) from None
+    if not address["database"] or "/" in address["database"] or set(options) - {"socket", "ssl-ca"}:
+        raise DsnInvalid("the DSN names no database, or has an option that is not known", hint=_HINT)
+    if "socket" in options:
+        address["unix_socket"] = options["socket"][0]
+    if "ssl-ca" in options:
+        address["ssl"] = {"ca": options["ssl-ca"][0], "check_hostname": True}
+    return address
+
+
+def execute(connection: Source, query: str, values: Sequence[Any] | dict[str, Any] = ()) -> int:
+    """Run one statement; returns how many rows it changed."""
+    with closing(connection.cursor(Cursor)) as cursor:
+        return cursor.execute(query, values or None)
+
+
+def fetch(
+    connection: Source, query: str, values: Sequence[Any] | dict[str, Any] = ()
+) -> Sequence[tuple[Any, ...]]:
+    """Run one query and return all its rows."""
+    with closing(connection.cursor(Cursor)) as cursor:
+        cursor.execute(query, values or None)
+        return cursor.fetchall()
+
+
+def execute_many(connection: Source, statements: Sequence[str]) -> None:
+    """Run statements that hold no text of others, :data:`STATEMENTS_MAX` in one packet."""
+    with closing(connection.cursor(Cursor)) as cursor:
+        for start in range(0, len(statements), STATEMENTS_MAX):
+            cursor.execute(";".join(statements[start : start + STATEMENTS_MAX]))
+            while cursor.nextset():
+                pass
+
+
+@contextmanager
+def transaction(connection: Source) -> Iterator[None]:
+    """Commit at the end of the body, roll back if it raises."""
+    with mysql_errors():
+        connection.begin()
+        try:
+            yield
+            connection.commit()
+        except BaseException:
+            if connection.open:
+                connection.rollback()
+            raise
+
+
+@contextmanager
+def locked_tables(connection: Source, *tables: str) -> Iterator[None]:
+    """As :func:`transaction`, with nobody else in ``tables``: who wrote there and has not committed is waited for first.
+
+    Meanwhile writers that come later wait for us, :data:`LOCK_TIMEOUT_S` at most; then SourceUnavailable. No other table can
+    be used in the body.
+    """
+    with mysql_errors():
+        connection.autocommit(False)
+        try:
+            execute(connection, f"LOCK TABLES {', '.join(f'{table} WRITE' for table in tables)}")
+            yield
+            connection.commit()
+        finally:
+            if connection.open:
+                connection.rollback()
+                execute(connection, "UNLOCK TABLES")
+                connection.autocommit(True)
+
+
+@contextmanager
+def mysql_errors() -> Iterator[None]:
+    """Turn the driver's errors into ours. What may pass is SourceUnavailable: no answer, a lock, a full disk."""
+    try:
+        yield
+    except pymysql.err.MySQLError as error:
+        number = error.args[0] if error.args else 0
+        text = str(error.args[1]) if len(error.args) > 1 else type(error).__name__
+        if number == ER.NO_SUCH_TABLE:
+            raise TableNotFound(
+                f"this database has no outbox: {text}", hint="Call Outbox.create once."
+            ) from error
+        if number == ER.BAD_DB_ERROR:
+            raise DsnInvalid(text, hint=_HINT) from error
+        if number in _FORBIDDEN:
+            raise SourceForbidden(
+                text, hint="The agent needs SELECT, INSERT, UPDATE and DELETE on the four headrace_ tables."
+            ) from error
+        if number == CR.CR_SERVER_LOST:
+            text = "the connection was lost"
+        raise SourceUnavailable(f"the database: {text}") from error

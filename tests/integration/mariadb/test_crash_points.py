@@ -1,0 +1,65 @@
+"""The agent dies, or loses an answer, at every step over a MariaDB outbox: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+
+import pytest
+
+from headrace.client.http import FeedClient
+from headrace.publisher.dsn import parse_dsn
+from headrace.publisher.mysql.source import MysqlSource
+from headrace.publisher.outbox import Outbox
+from tests.integration.publisher.relay_steps import CUTS, Killed, Steps, relay_all
+from tests.mariadb import Database
+from tests.servers import ServerProcess, serving
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with serving(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: ServerProcess) -> AsyncIterator[FeedClient]:
+    async with FeedClient(server.url) as found:
+        yield found
+
+
+def write(database: Database, feed: str, first: int, transactions: int) -> None:
+    """Run transactions of two rows each."""
+    with database.connect() as app:
+        for number in range(first, first + transactions):
+            for row in (2 * number, 2 * number + 1):
+                Outbox.add(app, feed, {"row": row}, key=str(row))
+            app.commit()
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+async def test_every_step_may_be_the_last(database: Database, client: FeedClient, cut: str) -> None:
+    def opener() -> MysqlSource:
+        return MysqlSource(parse_dsn(database.dsn))
+
+    for fatal in itertools.count(1):
+        feed = f"{database.name}-{cut}-{fatal}"
+
+        def is_processed(feed: str = feed) -> bool:
+            query = f"SELECT COUNT(*) FROM headrace_outbox WHERE NOT processed AND change_feed_id = '{feed}'"
+            return database.sql(query) == [(0,)]
+
+        write(database, feed, 0, 2)
+        error, sides = CUTS[cut]
+        steps = Steps(fatal, error)
+        with suppress(Killed):
+            await relay_all(opener, feed, client, is_processed, steps=steps, sides=sides)
+        write(database, feed, 2, 1)
+        await relay_all(opener, feed, client, is_processed)
+        entries = (await client.read(feed, 1)).changes_list
+        assert [(one.sequence_id, one.key) for one in entries] == [(n + 1, str(n)) for n in range(6)]
+        assert entries[-1].tx_last is True
+        if steps.taken < fatal:
+            assert fatal > (4 if sides == "server" else 20), "there are fewer steps than a relay takes"
+            return
