@@ -18,14 +18,18 @@ STOP_S_MAX = 60.0
 class AgentProcess:
     """An agent that relays the source ``dsn`` to the server at ``url``; its output goes to ``folder/agent.err``."""
 
-    def __init__(self, folder: Path, url: str, dsn: str, *feeds: str, agent_id: str = "agent-1") -> None:
+    def __init__(
+        self, folder: Path, url: str, dsn: str, *feeds: str, agent_id: str = "agent-1", **settings: Any
+    ) -> None:
+        """``settings``: further keys of its settings, with underscores."""
         self.folder = folder
         self.dsn = dsn
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        lines = {"agent-id": agent_id, "server": url, "feeds": list(feeds)}
+        lines: dict[str, object] = {"agent-id": agent_id, "server": url, "feeds": list(feeds)}
+        lines |= {name.replace("_", "-"): value for name, value in settings.items()}
         self._config = folder / "agent.toml"
-        self._config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items()))
+        self._config.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in lines.items()))
 
     def __enter__(self) -> AgentProcess:
         self.start()
@@ -73,6 +77,12 @@ class AgentProcess:
         process, self.process = self.process, None
         process.send_signal(number)
         return process.wait(STOP_S_MAX)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)} = {_toml(one)}" for name, one in value.items()) + "}"
+    return json.dumps(value)
 
 
 def headrace(words: Sequence[str], **environment: str) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from headrace.entries.entry import Change
 from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError
 from headrace.log.contract import Store
-from headrace.log.history import frames_of_range, stored_entries
+from headrace.log.history import entries_in_steps, frames_of_range
 from headrace.log.requests import Append, Appended, Outcome, Register, Release, Request
-from headrace.log.rules import Terms, judge
+from headrace.log.rules import StoredEntry, Terms, judge
 from headrace.log.tail import FeedTail
 from headrace.testing.clock import ManualClock
 from headrace.wire.entry import decode_entry, digest, encode_half, half_of
@@ -48,6 +49,11 @@ def register(feed: str, agent_id: str = AGENT, instance: str = "", **fields: Any
     return Register(feed, agent_id, instance or agent_id, **given)
 
 
+def stored_entries(store: Store, tail: FeedTail, first: int, last: int) -> list[StoredEntry]:
+    """Return the entries of a range, read back as a retry is compared with them."""
+    return [entry for entry in entries_in_steps(store, tail, first, last) if entry is not None]
+
+
 class Bench:
     """One store and the rules before it. ``clock`` is the wall clock of the next judging."""
 
@@ -58,9 +64,7 @@ class Bench:
     def ask(self, *requests: Request) -> list[Outcome | HeadraceError]:
         """Judge the requests as one group, put it, and return an outcome or a refusal for each."""
         begin = self.store.begin({request.feed for request in requests})
-        verdict = judge(
-            requests, begin, Terms(self.clock.wall_ms()), lambda *range_: stored_entries(self.store, *range_)
-        )
+        verdict = judge(requests, begin, Terms(self.clock.wall_ms()), partial(entries_in_steps, self.store))
         self.store.put(begin, verdict.group)
         return verdict.outcomes
 

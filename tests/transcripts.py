@@ -2,12 +2,14 @@
 
 ::
 
-    start oldest | head | N        [drain] [failures N]
-    saved INCARNATION SEQUENCE LSN
+    start oldest | head | snapshot | N        [drain] [failures N] [hydrates] [buffer N]
+    saved INCARNATION SEQUENCE LSN [SNAPSHOT]
     > registered INCARNATION OLDEST HEAD
-    > received INCARNATION OLDEST HEAD [ENTRY ENTRY …]
-    > failed CODE | waited
-    < register | pin SEQUENCE | read FIRST | poll AFTER | deliver FIRST..LAST | wait FAILURES | finish | stop CODE
+    > received | polled INCARNATION OLDEST HEAD [ENTRY ENTRY …]
+    > leased INCARNATION OLDEST HEAD | being-made SECONDS | found SNAPSHOT SEQUENCE INCARNATION | applied
+    > failed CODE [progress] [lost-last N] [head N] | poll-failed CODE | waited
+    < register | pin SEQUENCE | read FIRST | poll AFTER | deliver FIRST..LAST | wait FAILURES | pause SECONDS
+    < lease [SNAPSHOT SEQUENCE] | fetch AT-LEAST [SNAPSHOT] | apply | end-lease | finish | stop CODE
 
 Entry N has the LSN ``N.1.N`` unless it is written ``N@LSN``. Lines that begin with ``#`` are for people.
 """
@@ -15,14 +17,16 @@ Entry N has the LSN ``N.1.N`` unless it is written ``N@LSN``. Lines that begin w
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from msgspec import Raw
 
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
 from headrace.errors import by_code
-from headrace.listener import machine
-from headrace.listener.machine import Start
+from headrace.listener import events
+from headrace.listener.buffer import Buffer
+from headrace.listener.machine import Machine
 from headrace.wire.documents import EntryOut
 
 
@@ -33,47 +37,70 @@ def entry(text: str) -> EntryOut:
     )
 
 
-def event(words: list[str]) -> machine.Event:
+def event(words: list[str]) -> events.Event:
     match words:
         case ["registered", incarnation, oldest, head]:
-            return machine.Registered(incarnation, int(oldest), int(head))
+            return events.Registered(incarnation, int(oldest), int(head))
         case ["received", incarnation, oldest, head, *entries]:
-            return machine.Received(incarnation, int(oldest), int(head), [entry(text) for text in entries])
-        case ["failed", code]:
-            return machine.Failed(by_code(code)("as the transcript says"))
+            return events.Received(incarnation, int(oldest), int(head), [entry(text) for text in entries])
+        case ["polled", incarnation, oldest, head, *entries]:
+            return events.Polled(incarnation, int(oldest), int(head), [entry(text) for text in entries])
+        case ["leased", incarnation, oldest, head]:
+            return events.Leased(incarnation, int(oldest), int(head))
+        case ["being-made", seconds]:
+            return events.BeingMade(float(seconds))
+        case ["found", snapshot_id, sequence_id, incarnation]:
+            return events.Found(snapshot_id, int(sequence_id), incarnation)
+        case ["applied"]:
+            return events.Applied()
+        case ["failed", code, *more]:
+            error = by_code(code)("as the transcript says")
+            named = [name for name in ("lost-last", "head") if name in more]
+            error.members = {name: int(more[more.index(name) + 1]) for name in named}
+            return events.Failed(error, progress="progress" in more)
+        case ["poll-failed", code]:
+            return events.PollFailed(by_code(code)("as the transcript says"))
         case ["waited"]:
-            return machine.Waited()
+            return events.Waited()
     raise AssertionError(f"not an event: {words}")
 
 
-def line(action: machine.Action) -> str:
+def line(action: events.Action) -> str:
     match action:
-        case machine.Register():
-            return "register"
-        case machine.Pin(bookmark):
+        case events.Pin(bookmark):
             return f"pin {bookmark.sequence_id}"
-        case machine.Read(first, bookmark):
+        case events.Read(first, bookmark):
             assert bookmark.sequence_id == first - 1
             return f"read {first}"
-        case machine.Poll(after, bookmark):
+        case events.Poll(after, bookmark):
             assert bookmark.sequence_id == after
             return f"poll {after}"
-        case machine.Deliver(_, entries):
+        case events.Deliver(_, entries):
             return f"deliver {entries[0].sequence_id}..{entries[-1].sequence_id}"
-        case machine.Wait(failures, _):
+        case events.Wait(failures, _):
             return f"wait {failures}"
-        case machine.Finish():
-            return "finish"
-        case machine.Stop(error):
+        case events.Pause(seconds):
+            return f"pause {seconds:g}"
+        case events.Lease(None):
+            return "lease"
+        case events.Lease(snapshot_id, sequence_id):
+            return f"lease {snapshot_id} {sequence_id}"
+        case events.Fetch(at_least, snapshot_id):
+            return f"fetch {at_least} {snapshot_id or ''}".rstrip()
+        case events.Stop(error):
             return f"stop {error.code}"
+        case events.EndLease():
+            return "end-lease"
+        case events.Register() | events.Apply() | events.Finish():
+            return type(action).__name__.lower()
 
 
 def play(path: Path) -> tuple[list[str], list[str]]:
     """Return (what the machine did, what the transcript says), both as the transcript's lines."""
-    start: Start = "oldest"
+    start: events.Start = "oldest"
     saved: Bookmark | None = None
-    drain, failures_max = False, None
-    played: machine.Machine | None = None
+    options: dict[str, Any] = {}
+    played: Machine | None = None
     did: list[str] = []
     told: list[str] = []
     for raw in path.read_text(encoding="utf-8").splitlines():
@@ -82,12 +109,12 @@ def play(path: Path) -> tuple[list[str], list[str]]:
             case []:
                 continue
             case ["start", place, *more]:
-                start = "oldest" if place == "oldest" else "head" if place == "head" else int(place)
-                drain = "drain" in more
-                failures_max = int(more[more.index("failures") + 1]) if "failures" in more else None
+                start = int(place) if place.isdigit() else place  # type: ignore[assignment]  # a transcript's own word
+                options = _options(more)
                 continue
-            case ["saved", incarnation, number, lsn]:
-                saved = Bookmark(incarnation, int(number), None if lsn == "-" else Lsn.parse(lsn))
+            case ["saved", incarnation, number, lsn, *snapshot]:
+                known = None if lsn == "-" else Lsn.parse(lsn)
+                saved = Bookmark(incarnation, int(number), known, *snapshot)
                 continue
         told.append(" ".join(words))
         if words[0] == ">":
@@ -95,6 +122,15 @@ def play(path: Path) -> tuple[list[str], list[str]]:
             did.append(" ".join(words))
             did += [f"< {line(action)}" for action in played.take(event(words[1:]))]
         elif played is None:
-            played = machine.Machine(start, saved, drain=drain, failures_max=failures_max)
+            played = Machine(start, saved, **options)
             did += [f"< {line(action)}" for action in played.begin()]
     return did, told
+
+
+def _options(words: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: True for name in ("drain", "hydrates") if name in words}
+    if "failures" in words:
+        found["failures_max"] = int(words[words.index("failures") + 1])
+    if "buffer" in words:
+        found["buffer"] = Buffer(int(words[words.index("buffer") + 1]))
+    return found

@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.errors import DuplicateEntry
 from headrace.log.metadata.postgres import PostgresMetadata
+from headrace.log.metadata.rows import HydrationRow, SnapshotRow
 from headrace.log.postgres.connection import parse_address
 from headrace.log.postgres.store import PostgresStore
 from tests.bench import Bench, append
@@ -43,6 +44,14 @@ def make_log_postgres(path: Path) -> None:
         metadata.register_listener("listener-1", FEED, hold=True, now_ms=bench.clock.ms)
         metadata.put_position("listener-1", FEED, "inc", 64, "1.2.64", bench.clock.ms)
         metadata.begin_subscriber("anonymous", "", str(bench.tail(FEED).newest), bench.clock.ms)
+        metadata.change_hydration(
+            "listener-1",
+            FEED,
+            lambda _: HydrationRow(
+                "listener-1", FEED, "inc", 65, "snapshot-1", 64, 1_760_000_000_000, 1_760_021_600_000
+            ),
+        )
+        metadata.keep_snapshot(SnapshotRow(FEED, "inc", 3, "https://db1.example:8480/snapshot", "A" * 43))
         metadata.raise_alarm(
             DuplicateEntry.code,
             "agent-3 was quarantined",
@@ -78,6 +87,8 @@ def describe_log(dsn: str) -> dict[str, Any]:
         "listeners": [list(row) for row in metadata.listeners(FEED)],
         "subscribers": [list(row) for row in metadata.subscribers()],
         "alarms": [list(row) for row in metadata.alarms()],
+        "hydrations": [list(row) for row in metadata.hydrations(FEED)],
+        "snapshot": list(metadata.snapshot(FEED) or ()),
     }
     store.close()
     return described

@@ -16,13 +16,12 @@ from typing import Any
 
 import msgspec
 
-from headrace.entries.bookmark import Bookmark
 from headrace.entries.entry import Change, Op
 from headrace.entries.lsn import Lsn
 from headrace.errors import DuplicateEntry
-from headrace.listener import SqliteBookmarks
 from headrace.log.files.store import FileStore
 from headrace.log.history import frames_of_range
+from headrace.log.metadata.rows import HydrationRow, SnapshotRow
 from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 from headrace.log.requests import Append, Configure
 from headrace.publisher.attach.selection import AttachRequest
@@ -34,13 +33,21 @@ from headrace.publisher.owner import FeedPlace
 from headrace.wire.entry import decode_entry, digest, encode_half
 from headrace.wire.frame import Area, decode_area
 from tests.bench import Bench, append, expecting
+from tests.golden.bookmarks import make_bookmark_file, make_bookmark_tables, make_bookmarks, make_seen
 from tests.golden.log_postgres import make_log_postgres
 from tests.postgres import Cluster
 
 FORMATS = Path(__file__).parent / "formats"
-CHANGED_IN = {"data": 2, "log-postgres.sql": 2}
+CHANGED_IN = {"data": 3, "log-postgres.sql": 3, "bookmarks.db": 2}
 """Name below ``formats/N/`` -> the newest generation that it changed in; the others are still as generation 1 has them."""
 SEGMENT_BYTES = 4096
+
+LEASE = HydrationRow(
+    "listener-1", "vmapi::vm", "inc", 65, "snapshot-1", 64, 1_760_000_000_000, 1_760_021_600_000
+)
+OFFER = SnapshotRow(
+    "vmapi::vm", "inc", 3, "https://db1.example:8480/snapshot", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+)
 
 CHANGES = [
     Change(
@@ -94,6 +101,8 @@ def make_data_folder(folder: Path) -> None:
     metadata.register_listener("listener-1", "vmapi::vm", hold=True, now_ms=bench.clock.ms)
     metadata.put_position("listener-1", "vmapi::vm", "inc", 64, "1.2.64", bench.clock.ms)
     metadata.begin_subscriber("anonymous", "backup", str(Lsn(bench.clock.ms << 18, 1, 64)), bench.clock.ms)
+    metadata.change_hydration("listener-1", "vmapi::vm", lambda _: LEASE)
+    metadata.keep_snapshot(OFFER)
     metadata.raise_alarm(
         DuplicateEntry.code, "agent-3 was quarantined", bench.clock.ms, feed="acme.orders", agent_id="agent-3"
     )
@@ -143,6 +152,8 @@ def describe_data_folder(folder: Path) -> dict[str, Any]:
         "listeners": [list(row) for row in metadata.listeners("vmapi::vm")],
         "subscribers": [list(row) for row in metadata.subscribers()],
         "alarms": [list(row) for row in metadata.alarms()],
+        "hydrations": [list(row) for row in metadata.hydrations("vmapi::vm")],
+        "snapshot": list(metadata.snapshot("vmapi::vm") or ()),
     }
     store.close()
     metadata.close()
@@ -170,15 +181,6 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode("latin-1")
     return list(value) if isinstance(value, tuple) else value
-
-
-def make_bookmarks(path: Path) -> None:
-    """A listener's bookmark file."""
-    bookmarks = SqliteBookmarks(path)
-    bookmarks.store(
-        "my-service", "vmapi::vm", Bookmark("inc", 50, Lsn.parse("0687efa7e7b00000.0000000001.0000000050"))
-    )
-    bookmarks.close()
 
 
 def make_outbox(path: Path) -> None:
@@ -226,6 +228,9 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "data": make_data_folder,
     "shared": make_shared_folder,
     "bookmarks.db": make_bookmarks,
+    "bookmarks.ndjson": make_bookmark_file,
+    "bookmarks-postgres.sql": make_bookmark_tables,
+    "seen.json": make_seen,
     "outbox.db": make_outbox,
     "outbox-postgres.sql": make_outbox_postgres,
     "log-postgres.sql": make_log_postgres,

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "feeds": Command("headrace.cli.feeds:app", "See and change a running server's feeds."),
     "listen": Command("headrace.cli.listen:app", "Follow a feed from a durable bookmark."),
     "pipeline": Command("headrace.cli.pipeline:app", "Keep Spark tables of a feed up to date."),
+    "token": Command("headrace.cli.token:app", "Make and look at tokens for development."),
     "up": Command("headrace.cli.up:app", "Run server and agent together, for a first try."),
     "demo": Command("headrace.cli.demo:app", "Run the whole flow on this machine and compare what came out."),
 }

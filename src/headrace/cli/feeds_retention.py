@@ -111,6 +111,8 @@ def _consumer(one: ConsumerRetention) -> str:
         if one.holds_until
         else "does not hold"
     )
+    if one.forgotten_at and not one.holds_until:
+        holds += f", forgotten {one.forgotten_at}"
     return (
         f"{one.kind} {one.name or '(unnamed)'}{of_feed} at {one.place}, last seen {one.seen_at}: "
         f"{holds}; {one.time_to_loss.text}"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from headrace.errors import ConfigInvalid
-from headrace.log.retention.plan import RetentionSettings
+from headrace.log.retention.plan import HYDRATION_S_MAX, RetentionSettings
 from headrace.runtime.settings import parse_duration, parse_size
 
 
 def parse_retention(
-    retention: str, bytes_max: str | None, subscriber_expiry: str, every: str
+    retention: str, bytes_max: str | None, subscriber_expiry: str, every: str, hydration_lease: str
 ) -> RetentionSettings:
     """Return the settings that the options mean; ConfigInvalid naming the option that is wrong."""
+    hydration_s = _positive(parse_duration(hydration_lease, "--hydration-lease"), "--hydration-lease")
+    if hydration_s > HYDRATION_S_MAX:
+        raise ConfigInvalid("--hydration-lease: it must not be more than 6 h", hint="A lease can be renewed.")
     return RetentionSettings(
         retention_s=_positive(parse_duration(retention, "--retention"), "--retention"),
         bytes_max=None if bytes_max is None else parse_segment_size(bytes_max, "--retention-bytes-max"),
         subscriber_expiry_s=_positive(
             parse_duration(subscriber_expiry, "--subscriber-expiry"), "--subscriber-expiry"
         ),
+        hydration_s=hydration_s,
         every_s=_positive(parse_duration(every, "--retention-every"), "--retention-every"),
     )
 

@@ -29,12 +29,12 @@ class LineOutput:
         # A twin of the descriptor, because a DiskFile closes what it was given. Both are one open file.
         self._file = DiskFile(Path("output"), os.dup(fd)) if is_file else None
 
-    def mend(self, begin: bytes) -> int:
+    def mend(self, *begins: bytes) -> int:
         """Cut the torn line that a killed writer left at the end of a file; returns the bytes cut.
 
         Without this the first new line would be glued to it, and both be lost to a reader. Only a part of a line that
-        starts with ``begin`` is taken for ours; anything else is kept, and a newline added. Does nothing on a pipe or in
-        an empty file.
+        starts with one of ``begins`` is taken for ours; anything else is kept, and a newline added. Does nothing on a pipe
+        or in an empty file.
         """
         if self._file is None or not (size := self._file.size()):
             return 0
@@ -42,7 +42,8 @@ class LineOutput:
         if tail is not None and tail.endswith(b"\n"):
             return 0
         torn = b"" if tail is None else tail[tail.rfind(b"\n") + 1 :]
-        if not torn or not torn.startswith(begin[: len(torn)]) or _is_whole(torn):
+        ours = any(torn.startswith(begin[: len(torn)]) for begin in begins)
+        if not torn or not ours or _is_whole(torn):
             os.write(self._fd, b"\n")
             return 0
         self._file.truncate(size - len(torn))

@@ -1,34 +1,59 @@
 """The listener: carries out what :mod:`headrace.listener.machine` decides, and moves the bookmark behind the consumer.
 
 Delivery is at least once, in order, without a gap (RFD 5, "Listener agent"): a bookmark is stored only after the consumer
-has done with what stands below it. After a crash the changes since the last stored bookmark come again.
+has done with what stands below it. After a crash the changes since the last stored bookmark come again. A consumer that
+takes snapshots gets the publisher's state where the feed no longer retains what comes next.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Self, assert_never
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
-from headrace.client.http import FeedClient
+from headrace.client.credential import Credential
+from headrace.client.hydration import HydrationClient
 from headrace.entries.bookmark import Bookmark
-from headrace.errors import HeadraceError
-from headrace.listener import machine
+from headrace.errors import HeadraceError, Usage
+from headrace.listener import events
 from headrace.listener.bookmarks import BookmarkStore
+from headrace.listener.calls import Calls, CallSettings, OnWait
 from headrace.listener.change import Change
-from headrace.listener.machine import Start
-from headrace.runtime.backoff import Backoff
+from headrace.listener.events import Start
+from headrace.listener.handover import Handover, OnRefused, Refusals, Take
+from headrace.listener.machine import Machine
+from headrace.listener.parts import (
+    Batch,
+    Delivery,
+    OnProgress,
+    Place,
+    SnapshotBegin,
+    SnapshotEnd,
+    SnapshotPart,
+    SnapshotRows,
+    no_transaction,
+)
 from headrace.runtime.logs import get_logger
+
+if TYPE_CHECKING:
+    from headrace.listener.postgres import PostgresBookmarks
+
+T = TypeVar("T")
 
 logger = get_logger("listener")
 
 REPORT_EVERY_S: Final = 1.0
-"""The server is told of this listener's place at most this often: it is for people, not for correctness."""
+"""The server is told of this listener's place at most this often."""
 
 CLOSE_S_MAX: Final = 2.0
 """How long a listener that ends waits for the server to take its last place."""
+
+OnSnapshot = Callable[[SnapshotPart], Awaitable[None] | None]
+OnChange = Callable[[Change], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +62,8 @@ class ListenerSettings:
 
     ``bookmark_changes_max``, ``bookmark_s_max``: while single changes are taken, the bookmark is stored after so many of
     them or seconds, whichever comes first; so much comes again after a crash. ``failures_max``: give up after so many
-    failures without progress; None never does. ``drain``: end at the head that the registration named.
+    failures without progress; None never does. ``drain``: end at the head that the registration named. ``hold``: retention
+    waits for this listener. ``refusals``: what becomes of changes that ``on_change`` refuses (:meth:`Listener.run`).
     """
 
     poll_timeout_ms: int = 30_000
@@ -47,25 +73,15 @@ class ListenerSettings:
     failures_max: int | None = None
     drain: bool = False
     hold: bool = False
-
-
-@dataclass(slots=True)
-class Batch:
-    """Changes that came together. Await :meth:`done` once the consumer has done with all of them."""
-
-    changes: list[Change]
-    _listener: Listener = field(repr=False)
-
-    async def done(self) -> None:
-        """Store the bookmark behind the last change; durable when this returns."""
-        await self._listener.move_to(self.changes[-1].place)
+    refusals: Refusals = field(default_factory=Refusals)
 
 
 class Listener:
     """One consumer of one feed. ``async for change in listener`` moves the bookmark when the next change is asked for.
 
     ``start`` counts only where the store has no bookmark yet. The errors that end it are those the server gives for good
-    (FeedRecreated, BeyondHead, SequenceNotAvailable, FeedNotFound …); what passes is waited for with backoff.
+    (FeedRecreated, BeyondHead, FeedNotFound …); what passes is waited for with backoff. Without ``on_snapshot`` it ends with
+    SequenceNotAvailable where retention has dropped what comes next; with it, the publisher's snapshot comes instead.
     """
 
     def __init__(
@@ -76,23 +92,38 @@ class Listener:
         bookmarks: BookmarkStore,
         *,
         start: Start = "oldest",
-        token: str | None = None,
+        token: str | Credential | None = None,
+        insecure: bool = False,
         settings: ListenerSettings | None = None,
-        on_wait: Callable[[HeadraceError, float], None] | None = None,
+        on_snapshot: OnSnapshot | None = None,
+        on_wait: OnWait | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
-        """Follow ``feed`` at ``server``; ``on_wait`` is told of each error that is waited out, with the seconds."""
+        """Follow ``feed`` at ``server``; ``on_wait`` is told of each error that is waited out, with the seconds.
+
+        ``on_snapshot`` gets the begin, the rows in batches, and the end of a snapshot; ``on_progress`` hears how far one is.
+        """
         self.feed = feed
         self.listener_id = listener_id
         self._settings = settings if settings is not None else ListenerSettings()
-        self._client = FeedClient(server, token=token)
+        self._client = HydrationClient(server, token=token, insecure=insecure)
         self._bookmarks = bookmarks
         self._start: Start = start
+        self._on_snapshot = on_snapshot
         self._on_wait = on_wait
-        self._backoff = Backoff()
+        self._on_progress = on_progress
         self._report: asyncio.Task[None] | None = None
         self._reported_at = float("-inf")
         self._place: Bookmark | None = None
         self._told: Bookmark | None = None
+        self._outcome: events.Event = events.Applied()
+
+    @property
+    def transactional(self) -> PostgresBookmarks:
+        """The store, if bookmarks in it can move in a consumer's own transaction; else Usage."""
+        if not hasattr(self._bookmarks, "move_in"):
+            raise no_transaction()
+        return cast("PostgresBookmarks", self._bookmarks)
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,6 +154,10 @@ class Listener:
     async def move_to(self, place: Bookmark) -> None:
         """Store ``place`` as the bookmark; durable when this returns. The server hears of it within about a second."""
         await asyncio.to_thread(self._bookmarks.store, self.listener_id, self.feed, place)
+        self._tell_soon(place)
+
+    def _tell_soon(self, place: Bookmark) -> None:
+        """Have the server hear of ``place``, which is stored."""
         self._place = place
         if self._report is None or self._report.done():
             self._report = asyncio.create_task(self._tell_newest())
@@ -167,76 +202,139 @@ class Listener:
             if done is not None:
                 await asyncio.shield(self.move_to(done))
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
-        """Yield what comes, batch by batch; the bookmark moves only with :meth:`Batch.done`.
+    async def run(self, on_change: OnChange, *, on_refused: OnRefused | None = None) -> None:
+        """Give each change to ``on_change``, and snapshots to ``on_snapshot``, until the listener ends.
 
-        Ends at the head if the settings say ``drain``; raises the error that ends the listener otherwise.
+        An exception of ``on_change`` refuses the change; ``settings.refusals`` says what becomes of it, and ``on_refused``
+        is told. What was parked and is due comes first. Raises what ends the listener: EntryRefused, ParkedTooMany among it.
         """
-        saved = await asyncio.to_thread(self.bookmark)
-        state = machine.Machine(
-            self._start, saved, drain=self._settings.drain, failures_max=self._settings.failures_max
+
+        async def take(change: Change) -> None:
+            await _called(on_change, change)
+
+        handover = self.handover(take, on_refused=on_refused)
+        await handover.begin()
+        async with aclosing(self.deliveries(snapshots=self._on_snapshot is not None)) as deliveries:
+            async for delivery in deliveries:
+                if isinstance(delivery, Batch):
+                    await handover.hand_all(delivery.changes)
+                elif self._on_snapshot is not None:
+                    await _called(self._on_snapshot, delivery)
+                    handover.note(delivery)
+
+    def handover(self, take: Take, *, on_refused: OnRefused | None = None) -> Handover:
+        """Return what gives changes to ``take`` one by one and carries out ``settings.refusals``."""
+        settings = self._settings
+        return Handover(
+            self._bookmarks,
+            (self.listener_id, self.feed),
+            take,
+            settings.refusals,
+            move=self.move_to,
+            moved=self._tell_soon,
+            changes_max=settings.bookmark_changes_max,
+            seconds_max=settings.bookmark_s_max,
+            on_refused=on_refused,
+        )
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """Yield changes, batch by batch; the bookmark moves only with :meth:`Batch.done` or :meth:`Batch.move_in`.
+
+        Snapshots go to ``on_snapshot``. Ends at the head if the settings say ``drain``; raises the error that ends the
+        listener otherwise.
+        """
+        async with aclosing(self.deliveries(snapshots=self._on_snapshot is not None)) as deliveries:
+            async for delivery in deliveries:
+                if isinstance(delivery, Batch):
+                    yield delivery
+                elif self._on_snapshot is not None:
+                    await _called(self._on_snapshot, delivery)
+
+    async def deliveries(self, *, snapshots: bool = True) -> AsyncGenerator[Delivery, None]:
+        """Yield batches and, if ``snapshots``, the parts of a snapshot, as they come.
+
+        Whoever asks for what comes after a :class:`SnapshotEnd` has done with that snapshot.
+        """
+        if self._start == "snapshot" and not snapshots:
+            raise Usage(
+                "a start from a snapshot needs a consumer that takes snapshots", hint="Give on_snapshot."
+            )
+        settings = self._settings
+        saved = await asyncio.to_thread(self._bookmarks.claim, self.listener_id, self.feed)
+        state = Machine(
+            self._start, saved, drain=settings.drain, failures_max=settings.failures_max, hydrates=snapshots
+        )
+        how = CallSettings(settings.poll_timeout_ms, settings.entries_max, settings.hold)
+        calls = Calls(
+            self._client,
+            self.feed,
+            self.listener_id,
+            how,
+            on_wait=self._on_wait,
+            on_progress=self._on_progress,
         )
         actions = state.begin()
-        while True:
-            event: machine.Event | None = None
-            for action in actions:
-                match action:
-                    case machine.Deliver(incarnation, entries):
-                        yield Batch([Change(incarnation, entry) for entry in entries], self)
-                    case machine.Finish():
-                        return
-                    case machine.Stop(error):
-                        raise error
-                    case machine.Pin(place):
-                        await self.move_to(place)
-                    case machine.Register() | machine.Read() | machine.Poll() | machine.Wait():
-                        event = await self._perform(action)
-                    case _:
-                        assert_never(action)
-            if event is None:
-                raise RuntimeError("the state machine asked for nothing to wait for")
-            actions = state.take(event)
-
-    async def _perform(
-        self, action: machine.Register | machine.Read | machine.Poll | machine.Wait
-    ) -> machine.Event:
-        if isinstance(action, machine.Wait):
-            self._backoff.failures = action.failures - 1  # the machine counts, and knows what progress is
-            delay = self._backoff.next_delay()
-            if self._on_wait is not None:
-                self._on_wait(action.error, delay)
-            logger.warning(
-                "waiting", code=action.error.code, detail=action.error.detail, seconds=round(delay, 2)
-            )
-            await asyncio.sleep(delay)
-            return machine.Waited()
         try:
-            return await self._call(action)
+            while True:
+                applying = False
+                for action in actions:
+                    match action:
+                        case events.Deliver(incarnation, entries):
+                            changes = [Change(incarnation, entry) for entry in entries]
+                            batch = Batch(changes[-1].place, self, changes)
+                            yield batch
+                            await self._note(batch)
+                        case events.Apply():
+                            applying = True
+                        case events.EndLease():
+                            calls.end_lease()
+                        case events.Finish():
+                            return
+                        case events.Stop(error):
+                            raise error
+                        case events.Pin(place):
+                            await self.move_to(place)
+                        case _:
+                            calls.start(action)
+                if applying:
+                    async with aclosing(self._parts(calls)) as parts:
+                        async for part in parts:
+                            yield part
+                    actions = state.take(self._outcome)
+                else:
+                    actions = state.take(await calls.next())
+        finally:
+            await calls.close()
+
+    async def _parts(self, calls: Calls) -> AsyncGenerator[SnapshotPart, None]:
+        """Yield what is left of the snapshot that is open; how it went is in ``_outcome`` then."""
+        fetch = calls.fetch
+        found = fetch.found
+        if found is None:
+            raise RuntimeError("no snapshot is open")
+        before = fetch.bytes_done
+        try:
+            if not fetch.begun:
+                yield SnapshotBegin(found.snapshot_id, found.sequence_id, found.incarnation)
+            async with aclosing(calls.rows()) as batches:
+                async for rows in batches:
+                    yield SnapshotRows(rows)
         except HeadraceError as error:
-            return machine.Failed(error)
+            self._outcome = events.Failed(error, progress=fetch.bytes_done > before)
+            return
+        place = Bookmark(found.incarnation, found.sequence_id, None, found.snapshot_id)
+        yield SnapshotEnd(place, self, found.snapshot_id, fetch.body.rows)
+        self._outcome = events.Applied()
 
-    async def _call(self, action: machine.Register | machine.Read | machine.Poll) -> machine.Event:
-        settings = self._settings
-        if isinstance(action, machine.Register):
-            found = await self._client.register_listener(self.listener_id, self.feed, hold=settings.hold)
-            return machine.Registered(found.incarnation, found.oldest_sequence_id, found.head_sequence_id)
-        if isinstance(action, machine.Read):
-            page = await self._client.read(
-                self.feed, action.first, limit=settings.entries_max, bookmark=_known(action.bookmark)
-            )
-        else:
-            page = await self._client.poll(
-                self.feed,
-                self.listener_id,
-                action.after,
-                bookmark=_known(action.bookmark),
-                timeout_ms=settings.poll_timeout_ms,
-                limit=settings.entries_max,
-            )
-        return machine.Received(
-            page.incarnation, page.oldest_sequence_id, page.head_sequence_id, page.changes_list
-        )
+    async def _note(self, batch: Place) -> None:
+        """Learn whether the consumer's own transaction has moved the bookmark: only what is committed is told."""
+        if batch.moved_in:
+            stored = await asyncio.to_thread(self.bookmark)
+            if stored == batch.place:
+                self._tell_soon(stored)
 
 
-def _known(bookmark: Bookmark) -> Bookmark | None:
-    return bookmark if bookmark.incarnation else None
+async def _called(call: Callable[[T], Awaitable[None] | None], given: T) -> None:
+    answer = call(given)
+    if inspect.isawaitable(answer):
+        await answer

@@ -3,146 +3,85 @@
 ::
 
     REGISTERING --registered--> CATCHING_UP --at the head--> POLLING
-         ^                       |    ^                         |
-         |                       |    +---- behind, or a gap ---+
-         +---- not-registered ---+------------------------------+
-    any of them: a retryable error -> Wait, then Register or Read; any other error -> Stop (ENDED)
+         ^                       |  |   ^                      |
+         |                       |  |   +--- behind, or a gap--+
+         +---- not-registered ---+--|--------------------------+
+                                    +-- not retained --> HYDRATING --applied--> CATCHING_UP
+    any of them: a retryable error -> Wait, then what it was at; any other error -> Stop (ENDED)
 
-:mod:`headrace.listener.listener` is the caller. Its duties: (1) carry out the actions of one answer in their order;
-(2) hand back exactly one event for the last of them, unless that is :class:`Finish` or :class:`Stop`; (3) store what
-:class:`Pin` names before going on; (4) draw the length of a :class:`Wait` from its number of failures.
+While a range or a snapshot is fetched, a long poll at the head runs beside it, and what it brings goes into a small
+:class:`~headrace.listener.buffer.Buffer`. Full, it is dropped; the feed has it all.
 
-The machine promises: sequence ids are delivered in order, each once, without a gap (RFD 5, "Listener agent").
-What came twice is dropped. A gap in what the server sends is read again and never delivered.
+:mod:`headrace.listener.listener` is the caller. Its duties: (1) carry out the actions of one answer in their order, and
+hand over what :class:`Deliver` holds before anything later is delivered; (2) hand back exactly one event for each call that
+asks for one, in any order, whenever it comes; (3) store what :class:`Pin` names before going on; (4) draw the length of a
+:class:`Wait` from its number of failures; (5) renew the lease in time, from :class:`Lease` to :class:`EndLease`.
+
+The machine promises: sequence ids are delivered in order, each once, without a gap (RFD 5, "Listener agent"); after a
+snapshot they go on behind the one that it stands for. What came twice is dropped. A gap in what the server sends is read
+again and never delivered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from headrace import errors
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
+from headrace.listener.buffer import Buffer
+from headrace.listener.events import (
+    Action,
+    Applied,
+    BeingMade,
+    Deliver,
+    EndLease,
+    Event,
+    Failed,
+    Finish,
+    Found,
+    Lease,
+    Leased,
+    Pin,
+    Poll,
+    Polled,
+    PollFailed,
+    Read,
+    Received,
+    Register,
+    Registered,
+    Start,
+    State,
+    Stop,
+    Wait,
+    Waited,
+)
+from headrace.listener.hydration import Hydration
+from headrace.listener.judging import next_entries, outside, recreated, unfit
 from headrace.wire.documents import EntryOut
 
-Start = Literal["oldest", "head"] | int
-"""Where a listener without a bookmark begins: the oldest retained entry, what comes after the head, or an entry's id."""
-
-
-class State(StrEnum):
-    """Where a listener stands."""
-
-    REGISTERING = "registering"
-    CATCHING_UP = "catching-up"
-    POLLING = "polling"
-    ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """The server answered a registration with the feed's incarnation and bounds (sequence ids)."""
-
-    incarnation: str
-    oldest: int
-    head: int
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """The server answered a range or a poll. ``entries`` may be empty."""
-
-    incarnation: str
-    oldest: int
-    head: int
-    entries: Sequence[EntryOut]
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The call that was asked for failed."""
-
-    error: errors.HeadraceError
-
-
-@dataclass(frozen=True, slots=True)
-class Waited:
-    """The wait that was asked for is over."""
-
-
-Event = Registered | Received | Failed | Waited
-
-
-@dataclass(frozen=True, slots=True)
-class Register:
-    """Register the listener; answer with Registered or Failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Ask for the entries from ``first`` on; ``bookmark`` is what is known of the entry before it."""
-
-    first: int
-    bookmark: Bookmark
-
-
-@dataclass(frozen=True, slots=True)
-class Poll:
-    """Long poll for the entries after ``after``, which ``bookmark`` names."""
-
-    after: int
-    bookmark: Bookmark
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Back off after ``failures`` failures in a row without progress; ``error`` is the last of them."""
-
-    failures: int
-    error: errors.HeadraceError
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """The first place is decided: store it, so that a restart before the first entry begins at the same place."""
-
-    bookmark: Bookmark
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """Hand these to the consumer: the next sequence ids, without a gap. Never empty."""
-
-    incarnation: str
-    entries: Sequence[EntryOut]
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """All entries up to the head that a draining listener met have been delivered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Nothing more can be delivered; ``error`` says why and what helps."""
-
-    error: errors.HeadraceError
-
-
-Action = Register | Read | Poll | Wait | Pin | Deliver | Finish | Stop
+PATIENCE: Final = 5
+"""How often in a row a refusal that may pass is waited out: a ticket made just before its key changed, a lapsed lease."""
 
 
 class Machine:
     """One listener of one feed. Feed it events; never share it.
 
     ``saved`` is the stored bookmark and wins over ``start``. ``drain``: finish at the head that the registration named.
-    ``failures_max``: stop with the error after so many failures without progress; None never gives up.
+    ``failures_max``: stop with the error after so many failures without progress; None never gives up. ``hydrates``: the
+    consumer takes snapshots; else what is no longer retained stops the listener.
     """
 
     def __init__(
-        self, start: Start, saved: Bookmark | None, *, drain: bool = False, failures_max: int | None = None
+        self,
+        start: Start,
+        saved: Bookmark | None,
+        *,
+        drain: bool = False,
+        failures_max: int | None = None,
+        hydrates: bool = False,
+        buffer: Buffer | None = None,
     ) -> None:
         self.state = State.REGISTERING
         self._start = start
@@ -151,6 +90,17 @@ class Machine:
         self._target: int | None = None
         self._failures = 0
         self._failures_max = failures_max
+        self._hydrates = hydrates
+        self._hydration: Hydration | None = None
+        self._lease: Literal["none", "held", "refused"] = "none"
+        self._buffer = buffer if buffer is not None else Buffer()
+        self._polls_after: int | None = None  # what the open poll names; None: no poll is open
+        self._overflowed = False
+
+    @property
+    def ended(self) -> bool:
+        """True after Finish or Stop: no event is taken any more."""
+        return self.state is State.ENDED
 
     def begin(self) -> list[Action]:
         """Return the first actions."""
@@ -159,162 +109,259 @@ class Machine:
     def take(self, event: Event) -> list[Action]:
         """Return what to do after ``event``. RuntimeError for an event that was not asked for."""
         match event, self.state:
+            case ((Polled() | PollFailed()), _) if (
+                self.state is not State.ENDED and self._polls_after is not None
+            ):
+                return self._poll_ended(event, self._polls_after)
             case Registered(), State.REGISTERING:
                 return self._registered(event)
-            case Received(), State.CATCHING_UP | State.POLLING:
-                return self._received(event, self._placed())
-            case Failed(error), State.REGISTERING | State.CATCHING_UP | State.POLLING:
+            case Received(), State.CATCHING_UP:
+                return self._received(event)
+            case Leased(), State.CATCHING_UP:
+                self._lease = "held"
+                return [self._catch_up()]
+            case ((Leased() | BeingMade() | Found() | Applied()), State.HYDRATING):
+                return self._hydrated(event)
+            case Failed(error, progress), State.REGISTERING | State.CATCHING_UP | State.HYDRATING:
+                self._failures = 0 if progress else self._failures
                 return self._failed(error)
             case Waited(), State.REGISTERING:
                 return [Register()]
             case Waited(), State.CATCHING_UP:
-                return [self._read()]
+                return [self._catch_up()]
+            case Waited(), State.HYDRATING:
+                return [self._hydrating().go_on()]
         raise RuntimeError(f"{type(event).__name__} does not fit the state {self.state}")
+
+    # -- ranges and polls ---------------------------------------------------------------------------------------------
 
     def _registered(self, event: Registered) -> list[Action]:
         if self._target is None:
             self._target = event.head
+        if self._hydration is not None:
+            self.state = State.HYDRATING
+            return [self._hydration.begin()]
+        actions: list[Action] = []
         if self._place is None:
+            if self._start == "snapshot":
+                return self._hydrate(None, 0, event.head)
             before = {"oldest": event.oldest - 1, "head": event.head}.get(str(self._start))
             if before is None:
                 before = int(self._start) - 1
-                if refusal := _outside(before + 1, event):
+                if refusal := outside(before + 1, event):
                     return self._stop(refusal)
             self._place = Bookmark(event.incarnation, before)
-            self.state = State.CATCHING_UP
-            return [Pin(self._place), self._read()]
-        if recreated := _recreated(event.incarnation, self._place):
-            return self._stop(recreated)
+            actions.append(Pin(self._place))
+        elif refusal := recreated(event.incarnation, self._place):
+            return self._stop(refusal)
         self.state = State.CATCHING_UP
-        return [self._read()]
+        return actions + self._watch(event.head) + [self._catch_up()]
 
-    def _received(self, event: Received, place: Bookmark) -> list[Action]:
-        if recreated := _recreated(event.incarnation, place):
-            return self._stop(recreated)
-        if event.head < place.sequence_id:
+    def _received(self, event: Received) -> list[Action]:
+        place = self._placed()
+        if refusal := unfit(event, place, place.sequence_id):
+            return self._stop(refusal)
+        actions = self._deliver(next_entries(event.entries, place.sequence_id, event.oldest))
+        if not self.ended:
+            actions += self._deliver(self._buffer.take_after(self._placed().sequence_id))
+        return actions if self.ended else actions + self._after(event, progress=bool(actions))
+
+    def _poll_ended(self, event: Polled | PollFailed, asked: int) -> list[Action]:
+        """Take the answer of the poll that named ``asked``: to be delivered if nothing is missing before it."""
+        self._polls_after = None
+        if self.state is not State.POLLING:
+            return self._beside(event, asked)
+        if isinstance(event, PollFailed):
+            return self._failed(event.error)
+        place = self._placed()
+        if refusal := unfit(event, place, asked):
+            return self._stop(refusal)
+        actions = self._deliver(next_entries(event.entries, place.sequence_id, event.oldest))
+        if self.ended:
+            return actions
+        if event.head <= self._placed().sequence_id:
+            self._failures = 0  # a poll held to its time-out is a healthy server with nothing new
+        return actions + self._after(event, progress=bool(actions))
+
+    def _beside(self, event: Polled | PollFailed, asked: int) -> list[Action]:
+        """A poll ended while something else is fetched. Whatever is wrong with it, the other call will meet it too."""
+        if isinstance(event, PollFailed) or (self._place and unfit(event, self._place, asked)):
+            self._overflowed = True
+            self._buffer.drop()
+            return []
+        following = next_entries(event.entries, asked, event.oldest)
+        if event.entries and not (following and self._buffer.put(following)):
+            self._overflowed = True
+            self._buffer.drop()
+            return []
+        last = self._buffer.last
+        return [self._poll(Bookmark(event.incarnation, last if last is not None else asked))]
+
+    def _deliver(self, entries: Sequence[EntryOut]) -> list[Action]:
+        """Move on behind ``entries``, which follow the place without a gap; stops at an LSN that does not."""
+        place = self._placed()
+        if not entries:
+            return []
+        if place.lsn is not None and Lsn.parse(entries[0].lsn) <= place.lsn:
             return self._stop(
-                errors.BeyondHead(
-                    f"the feed ends at {event.head}, below this listener's bookmark {place.sequence_id}",
-                    head=event.head,
+                errors.FeedRecreated(
+                    f"entry {entries[0].sequence_id} has the LSN {entries[0].lsn}, not above {place.lsn} of this "
+                    f"listener's bookmark {place.sequence_id}"
                 )
             )
-        fresh = next_entries(event.entries, place.sequence_id, event.oldest)
-        actions: list[Action] = []
-        if fresh:
-            if place.lsn is not None and Lsn.parse(fresh[0].lsn) <= place.lsn:
-                return self._stop(
-                    errors.FeedRecreated(
-                        f"entry {fresh[0].sequence_id} has the LSN {fresh[0].lsn}, not above {place.lsn} of this "
-                        f"listener's bookmark {place.sequence_id}"
-                    )
-                )
-            newest = fresh[-1]
-            place = self._place = Bookmark(event.incarnation, newest.sequence_id, Lsn.parse(newest.lsn))
-            self._failures = 0
-            actions.append(Deliver(event.incarnation, fresh))
-        return actions + self._after(event, place, progress=bool(fresh))
+        newest = entries[-1]
+        self._place = Bookmark(place.incarnation, newest.sequence_id, Lsn.parse(newest.lsn))
+        self._failures = 0
+        return [Deliver(place.incarnation, entries)]
 
-    def _after(self, event: Received, place: Bookmark, *, progress: bool) -> list[Action]:
-        """Choose the next call after an answer was taken up to ``place``."""
-        missing = event.head > place.sequence_id
+    def _after(self, event: Received | Polled, *, progress: bool) -> list[Action]:
+        """Choose the next call after an answer was taken."""
+        place = self._placed()
+        head = max(event.head, self._polls_after or 0)
+        missing = head > place.sequence_id
         skipped = bool(event.entries) and event.entries[-1].sequence_id > place.sequence_id
         if self._drain and self._target is not None and place.sequence_id >= self._target:
             self.state = State.ENDED
-            return [Finish()]
+            return [*self._end_lease(), Finish()]
         if self.state is State.CATCHING_UP and missing and (skipped or not progress):
             # A range that lacks entries the feed has: asking again at once would hammer a server that is wrong.
             return self._failed(
                 errors.Unavailable(
-                    f"the server left out entry {place.sequence_id + 1}, though the feed ends at {event.head}",
+                    f"the server left out entry {place.sequence_id + 1}, though the feed ends at {head}",
                     hint="The entry is asked for again; if this goes on, look at the server's log.",
                 )
             )
         if missing:
             self.state = State.CATCHING_UP
-            return [self._read()]
-        if self.state is State.POLLING:
-            self._failures = 0  # a poll held to its time-out is a healthy server with nothing new
+            return [*self._watch(head), self._catch_up()]
         self.state = State.POLLING
-        return [Poll(place.sequence_id, place)]
+        self._overflowed = False
+        # A snapshot may stand for entries that the feed has not got yet: the lease is what lets a poll wait for them.
+        ended = self._end_lease() if event.head >= place.sequence_id else []
+        return ended + ([self._poll(place)] if self._polls_after is None else [])
+
+    def _watch(self, head: int) -> list[Action]:
+        """Open the poll beside, unless one is open, nothing lies between, or the buffer would only overflow again."""
+        place = self._place
+        if place is None or self._drain or self._polls_after is not None or head <= place.sequence_id:
+            return []
+        if self._overflowed and head - place.sequence_id > self._buffer.entries_max:
+            return []
+        last = self._buffer.last
+        return [self._poll(Bookmark(place.incarnation, last if last is not None else head))]
+
+    def _poll(self, bookmark: Bookmark) -> Poll:
+        self._polls_after = bookmark.sequence_id
+        return Poll(bookmark.sequence_id, bookmark)
+
+    def _catch_up(self) -> Action:
+        """Read what follows the place; behind a snapshot's place only under its lease, which may be of an earlier life."""
+        place = self._placed()
+        if place.snapshot_id is not None and self._lease == "none":
+            return Lease(place.snapshot_id, place.sequence_id)
+        return Read(place.sequence_id + 1, place)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def _hydrate(self, cause: errors.HeadraceError | None, floor: int, head: int) -> list[Action]:
+        self.state = State.HYDRATING
+        self._hydration = Hydration(floor, cause)
+        return [*self._watch(head), self._hydration.begin()]
+
+    def _hydrated(self, event: Leased | BeingMade | Found | Applied) -> list[Action]:
+        hydration = self._hydrating()
+        match event:
+            case Leased():
+                self._lease = "held"
+                if self._place is not None and (refusal := recreated(event.incarnation, self._place)):
+                    return self._stop(refusal)
+                return [hydration.take_lease(event)]
+            case BeingMade():
+                return [hydration.take_pause(event)]
+            case Found():
+                next_or_error = hydration.take_found(event)
+                if isinstance(next_or_error, errors.SnapshotBroken):
+                    return self._failed(next_or_error)
+                return [next_or_error]
+            case Applied():
+                found = hydration.found
+                if found is None:
+                    raise RuntimeError("no snapshot was found that could be applied")
+                self._place = Bookmark(found.incarnation, found.sequence_id, None, found.snapshot_id)
+                self._hydration = None
+                self._failures = 0
+                self.state = State.CATCHING_UP
+                return [Pin(self._place), self._catch_up()]
+
+    # -- failures -----------------------------------------------------------------------------------------------------
 
     def _failed(self, error: errors.HeadraceError) -> list[Action]:
         unregistered = isinstance(error, errors.NotRegistered) and self.state is not State.REGISTERING
-        if not error.retryable and not unregistered:
-            return self._stop(error)
+        if isinstance(error, _NOT_RETAINED) and self._hydrates and self._hydration is None:
+            floor = max(self._placed().sequence_id, int(error.members.get("lost-last", 0)))
+            return self._hydrate(error, floor, int(error.members.get("head", 0)))
+        if not (error.retryable or unregistered or self._may_pass(error)):
+            return self._stop(self._final(error))
         self._failures += 1
         if self._failures_max is not None and self._failures > self._failures_max:
-            return self._stop(error)
-        self.state = (
-            State.REGISTERING if unregistered or self.state is State.REGISTERING else State.CATCHING_UP
-        )
-        if unregistered and self._failures == 1:
-            return [Register()]
+            return self._stop(self._final(error))
+        if unregistered:
+            self.state = State.REGISTERING
+            if self._failures == 1:
+                return [Register()]
+        elif self.state is State.POLLING:
+            self.state = State.CATCHING_UP
+        if self._hydration is not None:
+            if isinstance(error, errors.SnapshotGone | errors.SnapshotBroken):
+                self._hydration.drop()
+            self._hydration.lapse()
         return [Wait(self._failures, error)]
+
+    def _may_pass(self, error: errors.HeadraceError) -> bool:
+        """Tell whether a refusal is worth another try although its type says no."""
+        place = self._place
+        if isinstance(error, errors.SnapshotGone):
+            return self._hydration is not None
+        if isinstance(error, errors.TicketRefused):
+            return self._hydration is not None and self._failures < PATIENCE
+        if self._hydration is None and place is not None and place.snapshot_id is not None:
+            if isinstance(error, errors.BeyondHead):
+                self._lease = "none"
+                return self._failures < PATIENCE
+            if self._lease == "none":  # no lease to be had: the entries may be there without one
+                self._lease = "refused"
+                return True
+        return False
+
+    def _final(self, error: errors.HeadraceError) -> errors.HeadraceError:
+        """Return what ends the listener: where no snapshot is to be had, what made it look for one."""
+        cause = self._hydration.cause if self._hydration is not None else None
+        if cause is None or not isinstance(error, _NO_HELP):
+            return error
+        final = type(cause)(f"{cause.detail}; and no snapshot helps: {error.detail}", hint=error.advice)
+        final.members = cause.members
+        return final
 
     def _stop(self, error: errors.HeadraceError) -> list[Action]:
         self.state = State.ENDED
-        return [Stop(error)]
+        return [*self._end_lease(), Stop(error)]
+
+    def _end_lease(self) -> list[Action]:
+        if self._lease != "held":
+            return []
+        self._lease = "none"
+        return [EndLease()]
 
     def _placed(self) -> Bookmark:
         if self._place is None:
             raise RuntimeError("no place before the registration is answered")
         return self._place
 
-    def _read(self) -> Read:
-        place = self._placed()
-        return Read(place.sequence_id + 1, place)
+    def _hydrating(self) -> Hydration:
+        if self._hydration is None:
+            raise RuntimeError("no snapshot is wanted")
+        return self._hydration
 
 
-def next_entries(entries: Sequence[EntryOut], last: int, oldest: int) -> Sequence[EntryOut]:
-    """Return those of ``entries`` that follow ``last`` without a gap; what came before is dropped, what is beyond cut.
-
-    A listener at 0 has read nothing: for it the feed begins where it begins, at ``oldest`` (a source that already counts
-    goes on counting: RFD 5's example begins at 63). A range that retention dropped is an error of the server's, not this.
-    """
-    if last == 0 and entries and entries[0].sequence_id == oldest:
-        last = oldest - 1
-    if entries and entries[0].sequence_id == last + 1 and _dense(entries):
-        return entries
-    fresh: list[EntryOut] = []
-    for entry in entries:
-        if entry.sequence_id == last + 1:
-            fresh.append(entry)
-            last += 1
-        elif entry.sequence_id > last:
-            break
-    return fresh
-
-
-def _dense(entries: Sequence[EntryOut]) -> bool:
-    first = entries[0].sequence_id
-    return all(entry.sequence_id == first + index for index, entry in enumerate(entries))
-
-
-def _recreated(incarnation: str, place: Bookmark) -> errors.HeadraceError | None:
-    if incarnation == place.incarnation:
-        return None
-    return errors.FeedRecreated(
-        f"the feed's incarnation is {incarnation}, this listener's bookmark {place.sequence_id} is of "
-        f"{place.incarnation}"
-    )
-
-
-def _outside(first: int, bounds: Registered) -> errors.HeadraceError | None:
-    """Refuse a named start outside the feed before it is pinned: a pinned place wins over every later choice."""
-    holds = (
-        f"the feed holds {bounds.oldest} to {bounds.head}" if bounds.head >= bounds.oldest else "it is empty"
-    )
-    if first > bounds.head + 1:
-        return errors.BeyondHead(
-            f"there is no entry {first} to start from: {holds}",
-            hint="Start from oldest, from head, or from an entry that is there.",
-            head=bounds.head,
-        )
-    if first < bounds.oldest:
-        return errors.SequenceNotAvailable(
-            f"entry {first} is not in the feed: {holds}",
-            hint="Start from oldest, or take a snapshot of the publisher's state first.",
-            oldest=bounds.oldest,
-            head=bounds.head,
-        )
-    return None
+_NOT_RETAINED: Final = (errors.SequenceNotAvailable, errors.SequenceLost)
+_NO_HELP: Final = (errors.NoSnapshot, errors.SnapshotForbidden, errors.RouteNotFound, errors.MethodNotAllowed)

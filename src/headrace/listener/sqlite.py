@@ -6,13 +6,17 @@ One process at a time may hold a file: two listeners that move one bookmark woul
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
 from headrace.errors import DataFolderLocked, SourceUnavailable
+from headrace.listener.parking import ParkedEntry, check_parked
 from headrace.wire.versions import BOOKMARKS, check_readable
 
 _TABLES: Final = (
@@ -26,8 +30,35 @@ CREATE TABLE IF NOT EXISTS bookmark (
     lsn         TEXT,               -- that entry's LSN; NULL where it is not known
     PRIMARY KEY (listener_id, feed)
 ) WITHOUT ROWID""",
+    """
+CREATE TABLE IF NOT EXISTS hydrated (
+    listener_id TEXT NOT NULL,
+    feed        TEXT NOT NULL,
+    snapshot_id TEXT NOT NULL,      -- the publisher's snapshot that the bookmark comes from; no row: from an entry
+    PRIMARY KEY (listener_id, feed)
+) WITHOUT ROWID""",
+    """
+CREATE TABLE IF NOT EXISTS parked (
+    listener_id TEXT NOT NULL,
+    feed        TEXT NOT NULL,
+    sequence_id INTEGER NOT NULL,
+    parked      BLOB NOT NULL,      -- JSON: the entry, and why it is here
+    PRIMARY KEY (listener_id, feed, sequence_id)
+)""",
 )
-_LOAD: Final = "SELECT incarnation, sequence_id, lsn FROM bookmark WHERE listener_id = ? AND feed = ?"
+_LOAD: Final = """
+SELECT incarnation, sequence_id, lsn, snapshot_id FROM bookmark LEFT JOIN hydrated USING (listener_id, feed)
+WHERE listener_id = ? AND feed = ?"""
+_UNHYDRATE: Final = "DELETE FROM hydrated WHERE listener_id = ? AND feed = ?"
+_PARKED: Final = "SELECT parked FROM parked WHERE listener_id = ? AND feed = ? ORDER BY sequence_id"
+_COUNT: Final = "SELECT count(*) FROM parked WHERE listener_id = ? AND feed = ?"
+_UNPARK: Final = "DELETE FROM parked WHERE listener_id = ? AND feed = ? AND sequence_id = ?"
+_VOID: Final = "DELETE FROM parked WHERE listener_id = ? AND feed = ? AND sequence_id <= ?"
+_HYDRATED: Final = "INSERT OR REPLACE INTO hydrated (listener_id, feed, snapshot_id) VALUES (?, ?, ?)"
+_PARK: Final = "INSERT OR REPLACE INTO parked (listener_id, feed, sequence_id, parked) VALUES (?, ?, ?, ?)"
+_READABLE_FROM: Final = "UPDATE format SET written_as = ?, readable_from = max(readable_from, ?)"
+PARKED_READABLE_FROM: Final = 2
+"""Once something is parked: a program that does not know the table would deliver later entries of those keys first."""
 _STORE: Final = """
 INSERT INTO bookmark (listener_id, feed, incarnation, sequence_id, lsn) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (listener_id, feed) DO UPDATE
@@ -75,31 +106,82 @@ class SqliteBookmarks:
             self._database.execute(statement)
         if not self._database.execute("SELECT count(*) FROM format").fetchone()[0]:
             self._database.execute("INSERT INTO format VALUES (?, ?)", BOOKMARKS)
+        self._database.execute("UPDATE format SET written_as = ?", BOOKMARKS[:1])
         self._database.execute("COMMIT")
 
     def load(self, listener_id: str, feed: str) -> Bookmark | None:
         """Return the bookmark that was stored last; None if there is none. SourceUnavailable if it can't be read."""
-        try:
+        with self._errors("the bookmark can't be read", "Check its disk."):
             row = self._database.execute(_LOAD, (listener_id, feed)).fetchone()
-        except sqlite3.Error as error:
-            raise SourceUnavailable(
-                f"{self._path}: the bookmark can't be read: {error}", hint="Check its disk."
-            ) from None
-        return (
-            None if row is None else Bookmark(row[0], row[1], None if row[2] is None else Lsn.parse(row[2]))
-        )
+        if row is None:
+            return None
+        incarnation, sequence_id, lsn, snapshot_id = row
+        return Bookmark(incarnation, sequence_id, None if lsn is None else Lsn.parse(lsn), snapshot_id)
+
+    def claim(self, listener_id: str, feed: str) -> Bookmark | None:
+        """Return the bookmark: the lock on the file keeps everybody else out anyway."""
+        return self.load(listener_id, feed)
 
     def store(self, listener_id: str, feed: str, bookmark: Bookmark) -> None:
         """Keep ``bookmark``; durable when this returns. SourceUnavailable: the one before it still stands."""
+        with self._writing():
+            self._put(listener_id, feed, bookmark)
+
+    def park(
+        self, listener_id: str, feed: str, entry: ParkedEntry, bookmark: Bookmark | None, parked_max: int
+    ) -> None:
+        """Keep ``entry`` and ``bookmark`` in one transaction. ParkedTooMany, SourceUnavailable."""
+        with self._writing():
+            place = (listener_id, feed, entry.sequence_id)
+            self._database.execute(_READABLE_FROM, (BOOKMARKS.written_as, PARKED_READABLE_FROM))
+            self._database.execute(_PARK, (*place, msgspec.json.encode(entry)))
+            count = self._database.execute(_COUNT, place[:2]).fetchone()[0]
+            check_parked(count, parked_max, entry)
+            if bookmark is not None:
+                self._put(listener_id, feed, bookmark)
+
+    def parked(self, listener_id: str, feed: str) -> list[ParkedEntry]:
+        """Return what is parked, in the order of sequence ids. SourceUnavailable."""
+        with self._errors("what is parked can't be read", "Check its disk."):
+            rows = self._database.execute(_PARKED, (listener_id, feed)).fetchall()
+        return [msgspec.json.decode(parked, type=ParkedEntry) for (parked,) in rows]
+
+    def unpark(self, listener_id: str, feed: str, sequence_id: int) -> bool:
+        """Forget what is parked under ``sequence_id``; False if nothing is. SourceUnavailable."""
+        with self._writing():
+            found = self._database.execute(_UNPARK, (listener_id, feed, sequence_id))
+        return found.rowcount > 0
+
+    def _put(self, listener_id: str, feed: str, bookmark: Bookmark) -> None:
         lsn = None if bookmark.lsn is None else str(bookmark.lsn)
         row = (listener_id, feed, bookmark.incarnation, bookmark.sequence_id, lsn)
+        self._database.execute(_STORE, row)
+        if bookmark.snapshot_id is None:
+            self._database.execute(_UNHYDRATE, (listener_id, feed))
+        else:
+            self._database.execute(_HYDRATED, (listener_id, feed, bookmark.snapshot_id))
+            self._database.execute(_VOID, (listener_id, feed, bookmark.sequence_id))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction: all of it or nothing."""
+        hint = "Make room on its disk and start again: what came since the last bookmark comes again."
+        with self._errors("the bookmark can't be stored", hint):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _errors(self, what: str, hint: str) -> Iterator[None]:
         try:
-            self._database.execute(_STORE, row)
+            yield
         except sqlite3.Error as error:
-            raise SourceUnavailable(
-                f"{self._path}: the bookmark can't be stored: {error}",
-                hint="Make room on its disk and start again: what came since the last bookmark comes again.",
-            ) from None
+            raise SourceUnavailable(f"{self._path}: {what}: {error}", hint=hint) from None
 
     def close(self) -> None:
         """Close the file; does nothing the second time."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
-from headrace.client.credential import read_token
+from headrace.client.credential import Credential
 from headrace.errors import Unavailable
 from headrace.runtime.backoff import Backoff
 from headrace.wire.documents import FeedView
@@ -84,7 +84,7 @@ class Connection:
             from headrace.client.http import FeedClient
 
             file = Path(self._endpoint.token_file) if self._endpoint.token_file else None
-            self._client = FeedClient(self._endpoint.server, token=read_token(file))
+            self._client = FeedClient(self._endpoint.server, token=Credential.find(file))
         backoff = Backoff()
         deadline = time.monotonic() + self._endpoint.retry_s
         while True:

@@ -161,6 +161,21 @@ class Disk:
             file.sync()
         self.rename(draft, path)
 
+    def write_beside(self, path: Path, data: bytes) -> Path:
+        """Put ``data`` at ``path``, durably; where something else is there already, at ``-2``, ``-3`` … behind its stem.
+
+        Returns where it is. Nothing is ever written over.
+        """
+        place, number = path, 1
+        while self.exists(place):
+            with self.open(place, readonly=True) as file:
+                if file.read_at(0, len(data) + 1) == data:
+                    return place
+            number += 1
+            place = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        self.write_whole(place, data)
+        return place
+
     def rename(self, old: Path, new: Path) -> None:
         """Give ``old`` the name ``new``, replacing what was there, durably."""
         self._rename(old, new)

@@ -104,12 +104,18 @@ class EntryOut(Answer):
 
 
 class ChangesList(Answer):
-    """A range or a long poll's answer. ``head_sequence_id`` is the newest entry's, 0 on an empty feed that begins at 1."""
+    """A range or a long poll's answer. ``head_sequence_id`` is the newest entry's, 0 on an empty feed that begins at 1.
+
+    ``last_sequence_id`` is the last one that was looked at, and so the reader's place, past what its filter took away;
+    ``last_lsn`` is that entry's LSN, None where nothing was looked at.
+    """
 
     changes_list: list[EntryOut]
     incarnation: str
     head_sequence_id: int
     oldest_sequence_id: int
+    last_sequence_id: int | None = None
+    last_lsn: str | None = None
 
 
 class RegisterPublisher(Document, omit_defaults=True):
@@ -283,6 +289,16 @@ class SubscriberView(Answer):
     time_to_loss: TimeToLoss
 
 
+class HydrationView(Answer):
+    """A hydration lease as ``GET /feeds`` shows it; ``snapshot_id``: the snapshot that is taken, None until it is named."""
+
+    listener_id: str
+    holds_from_sequence_id: int
+    snapshot_id: str | None
+    sequence_id: int | None
+    expires_at: str
+
+
 class FeedView(Answer):
     """A feed as ``GET /feeds`` shows it."""
 
@@ -301,6 +317,7 @@ class FeedView(Answer):
     subscribers: list[SubscriberView] = []
     shared: bool = False
     settings: FeedSettings | None = None
+    hydrations: list[HydrationView] = []
 
 
 class FeedList(Answer):

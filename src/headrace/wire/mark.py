@@ -52,3 +52,15 @@ def decode_marks(data: bytes, where: str) -> Mark | None:
             check_readable(where, readable_from, MARK)
             found.append(Mark(counter, end, global_ts))
     return max(found, default=None)
+
+
+def damaged_copy(data: bytes, mark: Mark, where: str) -> int | None:
+    """Return where the other copy than ``mark`` stands if that is damaged; None if it is whole, or was never written.
+
+    A process that was killed while it stored the mark leaves one, too, and so may a power failure in that moment.
+    """
+    at = SLOT_SIZE - mark.offset
+    slot = bytes(data[at : at + SLOT_SIZE])
+    is_unused = mark.counter == 0 and not slot.strip(b"\x00")
+    is_whole = is_unused or decode_marks(bytes(at) + slot, where) is not None
+    return None if is_whole else at

@@ -36,7 +36,8 @@ class ConsumerRetention(Answer):
     """Someone with a place in the journal.
 
     ``feed`` is empty for a consumer of all feeds. ``bytes_held``: what the segments from its place on take. ``holds_until``:
-    retention waits for it until then, if it is not seen again; None: it does not hold. ``lost``: what it needs next is gone.
+    retention waits for it until then, if it is not seen again; None: it does not hold. ``forgotten_at``: a subscriber
+    is removed then, if it is not seen again; None: it is kept for ever. ``lost``: what it needs next is gone.
     ``loses_now``: it loses its place at the next pass.
     """
 
@@ -48,6 +49,7 @@ class ConsumerRetention(Answer):
     bytes_held: int
     seen_at: str
     holds_until: str | None
+    forgotten_at: str | None
     lost: bool
     loses_now: bool
     time_to_loss: TimeToLoss

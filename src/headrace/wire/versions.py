@@ -19,7 +19,7 @@ FRAME: Final = FormatVersion(1, 1)
 SEGMENT: Final = FormatVersion(1, 1)
 INDEX: Final = FormatVersion(1, 1)
 MARK: Final = FormatVersion(1, 1)
-METADATA: Final = FormatVersion(2, 2)
+METADATA: Final = FormatVersion(3, 2)
 BOOKMARKS: Final = FormatVersion(2, 1)
 BOOKMARK_FILE: Final = FormatVersion(1, 1)
 BOOKMARK_TABLES: Final = FormatVersion(1, 1)
@@ -27,7 +27,7 @@ SEEN: Final = FormatVersion(1, 1)
 OUTBOX: Final = FormatVersion(1, 1)
 TABLES: Final = FormatVersion(1, 1)
 SPARK_OFFSET: Final = FormatVersion(1, 1)
-LOG_TABLES: Final = FormatVersion(2, 2)
+LOG_TABLES: Final = FormatVersion(3, 2)
 
 
 def check_readable(what: str, readable_from: int, ours: FormatVersion) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headrace.publisher.outbox.postgres import TABLES_SQL
+from headrace.publisher.outbox.postgres import PARKED_TABLE
+from headrace.publisher.outbox.postgres import TABLES_SQL as FIRST_TABLES_SQL
 
 PAGE = (Path(__file__).parents[3] / "docs" / "formats" / "outbox-postgres.md").read_text(encoding="utf-8")
+TABLES_SQL = FIRST_TABLES_SQL + PARKED_TABLE
 COLUMN = re.compile(r"^    (\w+) (?:xid8|bigint|text|integer|boolean|timestamptz|oid)\b", re.MULTILINE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -13,8 +14,11 @@ import pytest
 
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
-from headrace.errors import FormatTooNew, SourceUnavailable
-from headrace.listener import SqliteBookmarks
+from headrace.errors import BookmarkCorrupt, FormatTooNew, SourceUnavailable
+from headrace.listener import FileBookmarks, SqliteBookmarks
+from headrace.listener.file import encode_bookmarks
+from headrace.testing.memory import Crash, MemoryDisk, PowerCut
+from tests.scale import scaled
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "formats" / "1" / "bookmarks.db"
 
@@ -87,3 +91,55 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert ended.returncode == -9, ended.stderr
     with closing(SqliteBookmarks(path)) as store:
         assert store.load("l", "f") == Bookmark("i", 1)
+
+
+def test_newer_text_file_is_refused_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "bookmarks"
+    with closing(FileBookmarks(path)) as store:
+        store.store("l", "f", Bookmark("i", 1))
+    path.write_bytes(path.read_bytes().replace(b'"readable-from":1', b'"readable-from":9'))
+    before = path.read_bytes()
+    with pytest.raises(FormatTooNew):
+        FileBookmarks(path)
+    assert path.read_bytes() == before
+
+
+def test_every_damaged_byte_of_a_text_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "bookmarks"
+    with closing(FileBookmarks(path)) as store:
+        store.store("l", "f", Bookmark("i", 1))
+        store.store("l", "g", Bookmark("i", 2))
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises((BookmarkCorrupt, SourceUnavailable, FormatTooNew)):
+            FileBookmarks(path)
+    for size in range(1, len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises((BookmarkCorrupt, SourceUnavailable)):
+            FileBookmarks(path)
+
+
+@pytest.mark.parametrize("seed", range(scaled(30)))
+def test_power_cut_in_any_step_leaves_the_old_text_file_or_the_new_one(seed: int) -> None:
+    rng = random.Random(seed)
+    disk, path, stored = MemoryDisk(rng), Path("/bookmarks"), 0
+    for number in range(1, 12):
+        disk.crash_at = disk.steps + rng.randrange(1, 12)
+        try:
+            with closing(FileBookmarks(path, disk=disk)) as store:
+                found = store.load("l", "f")
+                assert (found.sequence_id if found is not None else 0) in {stored, number - 1}, f"seed {seed}"
+                stored = found.sequence_id if found is not None else 0
+                store.store("l", "f", Bookmark("i", number))
+                stored = number
+        except PowerCut:
+            pass
+        disk = disk.crash(Crash.POWER)
+
+
+def test_text_file_of_the_format_page_is_what_is_written() -> None:
+    page = Path(__file__).parents[3] / "docs" / "formats" / "bookmarks.md"
+    place = Bookmark("inc", 50, Lsn.parse("0687efa7e7b00000.0000000001.0000000050"))
+    text = encode_bookmarks({("my-service", "vmapi::vm"): place}, {}).decode()
+    assert text in page.read_text(encoding="utf-8")

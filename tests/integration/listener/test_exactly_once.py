@@ -1,0 +1,153 @@
+"""The bookmark commits with the consumer's own writes: killed at any step, each entry takes effect exactly once."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from headrace.errors import BookmarkMoved, Usage
+from headrace.listener import Batch, Listener, ListenerSettings, SqliteBookmarks
+from headrace.listener.postgres import PostgresBookmarks
+from tests.postgres import Database
+from tests.scale import scaled
+from tests.servers import Feed, ServerProcess, changes, serving
+
+TOTAL = 60
+STEPS_OF_A_BATCH = 5 + 3
+
+CONSUMER = """
+import asyncio, os, signal, sys
+import psycopg
+from headrace.listener import Listener, ListenerSettings
+from headrace.listener.postgres import PostgresBookmarks
+
+url, feed, dsn, fatal = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+steps = 0
+
+def step():
+    global steps
+    steps += 1
+    if steps == fatal:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    store = PostgresBookmarks(dsn)
+    settings = ListenerSettings(entries_max=5, drain=True)
+    with psycopg.connect(dsn, autocommit=True) as app:
+        async with Listener(url, feed, "consumer", store, settings=settings) as listener:
+            async for batch in listener.batches():
+                step()
+                with app.transaction():
+                    for change in batch.changes:
+                        app.execute("INSERT INTO applied VALUES (%s)", (change.sequence_id,))
+                        app.execute("UPDATE total SET sum = sum + %s", (change.state()["number"],))
+                        step()
+                    batch.move_in(app)
+                    step()
+                step()
+    store.close()
+
+asyncio.run(main())
+"""
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with serving(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def feed(server: ServerProcess) -> Feed:
+    made = Feed(server, f"vmapi::vm-{next(_numbers)}")
+    assert made.register().status_code == 200
+    assert made.post(*({"changes": changes(number)} for number in range(1, TOTAL + 1))).status_code == 200
+    return made
+
+
+@pytest.fixture
+def tables(database: Database) -> Database:
+    with database.connect() as app:
+        app.execute("CREATE TABLE applied (sequence_id bigint)")
+        app.execute("CREATE TABLE total (sum bigint)")
+        app.execute("INSERT INTO total VALUES (0)")
+    return database
+
+
+def consume(feed: Feed, tables: Database, fatal: int) -> int:
+    words = [sys.executable, "-c", CONSUMER, feed.server.url, feed.name, tables.dsn, str(fatal)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
+    return done.returncode
+
+
+def test_killed_at_every_step_each_entry_takes_effect_exactly_once(feed: Feed, tables: Database) -> None:
+    seed = 5
+    rng = random.Random(seed)
+    lives = [*range(1, STEPS_OF_A_BATCH + 1), *(rng.randrange(1, 30) for _ in range(scaled(4)))]
+    for fatal in lives:
+        consume(feed, tables, fatal)
+        applied = [number for (number,) in tables.sql("SELECT sequence_id FROM applied ORDER BY 1")]
+        assert applied == list(range(1, len(applied) + 1)), f"seed {seed}, killed at step {fatal}"
+        with closing(PostgresBookmarks(tables.dsn)) as store:
+            place = store.load("consumer", feed.name)
+            assert (place.sequence_id if place is not None else 0) == len(applied)
+    assert consume(feed, tables, 0) == 0
+    assert tables.sql("SELECT count(*), count(DISTINCT sequence_id) FROM applied") == [(TOTAL, TOTAL)]
+    assert tables.sql("SELECT sum FROM total") == [(sum(range(1, TOTAL + 1)),)]
+
+
+def apply(tables: Database, batch: Batch) -> None:
+    with tables.connect() as app, app.transaction():
+        app.execute("INSERT INTO applied VALUES (1)")
+        batch.move_in(app)
+
+
+async def test_two_listeners_under_one_id_cannot_both_apply(feed: Feed, tables: Database) -> None:
+    settings = ListenerSettings(entries_max=5, drain=True)
+    with closing(PostgresBookmarks(tables.dsn)) as old, closing(PostgresBookmarks(tables.dsn)) as new:
+        async with (
+            Listener(feed.server.url, feed.name, "twin", old, settings=settings) as first,
+            Listener(feed.server.url, feed.name, "twin", new, settings=settings) as second,
+        ):
+            batch = await anext(first.batches())
+            newer = await anext(second.batches())
+            assert batch.changes[0].sequence_id == newer.changes[0].sequence_id == 1
+            with pytest.raises(BookmarkMoved):
+                apply(tables, batch)
+            async with await psycopg.AsyncConnection.connect(tables.dsn) as app_async:
+                await app_async.execute("INSERT INTO applied VALUES (1)")
+                await newer.move_in_async(app_async)
+    assert tables.sql("SELECT sequence_id FROM applied") == [(1,)]
+
+
+async def test_rolled_back_is_not_told_to_the_server(feed: Feed, tables: Database) -> None:
+    settings = ListenerSettings(entries_max=5, drain=True)
+    with closing(PostgresBookmarks(tables.dsn)) as store:
+        async with Listener(feed.server.url, feed.name, "rolled", store, settings=settings) as listener:
+            batches = listener.batches()
+            batch = await anext(batches)
+            with tables.connect() as app, app.transaction(force_rollback=True):
+                batch.move_in(app)
+            await anext(batches)
+    (view,) = [v for v in feed.server.http.get(feed.path).json()["listeners"] if v["listener-id"] == "rolled"]
+    assert view["sequence-id"] == 0
+
+
+async def test_other_stores_know_no_transactions(feed: Feed, tables: Database, tmp_path: Path) -> None:
+    with closing(SqliteBookmarks(tmp_path / "b.db")) as store:
+        async with Listener(feed.server.url, feed.name, "plain", store) as listener:
+            batch = await anext(listener.batches())
+            with tables.connect() as app, pytest.raises(Usage, match="transactions"):
+                batch.move_in(app)
