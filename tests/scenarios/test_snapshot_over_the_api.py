@@ -114,9 +114,9 @@ def fold(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return state
 
 
-def listen(folder: Path, server: SecuredServer, token: Path) -> list[dict[str, Any]]:
+def listen(folder: Path, server: SecuredServer, token: Path, *words_more: str) -> list[dict[str, Any]]:
     """Run the listener up to the head; returns its lines."""
-    words = ["listen", FEED, "--once", "--snapshot", "needed", "--server", server.url]
+    words = ["listen", FEED, "--once", "--snapshot", "needed", "--server", server.url, *words_more]
     words += ["--bookmark", str(folder / "bookmark"), "--token-file", str(token)]
     done = subprocess.run(
         [sys.executable, "-m", "headrace.cli.app", *words],
@@ -160,7 +160,8 @@ def test_listener_cut_off_for_longer_than_retention_gets_the_snapshot_then_newer
             settings |= {"snapshot_tls_cert": str(pair.cert), "snapshot_tls_key": str(pair.key)}
         with AgentProcess(tmp_path / "agent", server.url, f"sqlite:///{source}", FEED, **settings) as agent:
             write(source, 1, 9)
-            wait_until(lambda: feed_of(server).get("head-sequence-id", 0) >= 9, what="the agent to post")
+            wait_until(lambda: feed_of(server).get("head-sequence-id", 0) >= 9, what="the agent to begin")
+            wait_until(lambda: backlog(source) == 0, what="the agent to post")
             before = listen(tmp_path, server, reader)
             assert fold(before) == truth(source)
             assert tap.sent == b"", "nobody needed a snapshot"
@@ -176,11 +177,13 @@ def test_listener_cut_off_for_longer_than_retention_gets_the_snapshot_then_newer
                 return bool(feed_of(server)["oldest-sequence-id"] > last + 1)
 
             wait_until(is_cut_off, what="the listener's place to go")
-            after = listen(tmp_path, server, reader)
+            after = listen(
+                tmp_path, server, reader, "--hold"
+            )  # else the next entries may go, too, before it comes back
             assert next(line["snapshot"] for line in after if "snapshot" in line) == "begin"
             write(source, written, written + 5)
             wait_until(lambda: backlog(source) == 0, what="the agent to post")
-            after += listen(tmp_path, server, reader)
+            after += listen(tmp_path, server, reader, "--hold")
             assert fold(after) == truth(source)
             ends = [line for line in after if line.get("snapshot") == "end"]
             assert len(ends) == 1
