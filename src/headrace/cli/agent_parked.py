@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from json import dumps as dump_json
 from pathlib import Path
 from typing import Annotated
@@ -38,10 +40,8 @@ def skip_command(row: int, /, *, reason: str, config: Path = Path("agent.toml"),
     json
         Print one JSON document.
     """
-    settings = load_agent_settings(config)
-    with opened_source(settings.find_dsn(os.environ)) as source:
-        source.check_outbox()
-        parked = source.skip(_stopped_feed(source, settings.feeds, row), row, reason)
+    with _outbox(config) as (source, feeds):
+        parked = source.skip(_stopped_feed(source, feeds, row), row, reason)
     if json:
         print(dump_json(_document(parked), ensure_ascii=False))
     else:
@@ -59,10 +59,8 @@ def list_command(*, config: Path = Path("agent.toml"), json: Flag = False) -> No
     json
         Print one JSON document.
     """
-    settings = load_agent_settings(config)
-    with opened_source(settings.find_dsn(os.environ)) as source:
-        source.check_outbox()
-        rows = source.parked(settings.feeds)
+    with _outbox(config) as (source, feeds):
+        rows = source.parked(feeds)
     if json:
         print(dump_json({"parked": [_document(one) for one in rows]}, ensure_ascii=False))
         return
@@ -86,10 +84,8 @@ def retry_command(row: int, /, *, config: Path = Path("agent.toml"), json: Flag 
     json
         Print one JSON document.
     """
-    settings = load_agent_settings(config)
-    with opened_source(settings.find_dsn(os.environ)) as source:
-        source.check_outbox()
-        _check_ours(source, settings.feeds, row)
+    with _outbox(config) as (source, feeds):
+        _check_ours(source, feeds, row)
         done = source.retry_parked(row)
     print(dump_json({"id": row, "retried": done}) if json else f"{done}: it follows at the end of its feed")
 
@@ -107,12 +103,19 @@ def drop_command(row: int, /, *, config: Path = Path("agent.toml"), json: Flag =
     json
         Print one JSON document.
     """
+    with _outbox(config) as (source, feeds):
+        _check_ours(source, feeds, row)
+        parked = source.drop_parked(row)
+    print(dump_json(_document(parked), ensure_ascii=False) if json else f"dropped: {_line(parked)}")
+
+
+@contextmanager
+def _outbox(config: Path) -> Iterator[tuple[Source, tuple[str, ...]]]:
+    """The outbox of the agent that ``config`` sets up, its format checked, and the agent's feeds."""
     settings = load_agent_settings(config)
     with opened_source(settings.find_dsn(os.environ)) as source:
         source.check_outbox()
-        _check_ours(source, settings.feeds, row)
-        parked = source.drop_parked(row)
-    print(dump_json(_document(parked), ensure_ascii=False) if json else f"dropped: {_line(parked)}")
+        yield source, settings.feeds
 
 
 def _stopped_feed(source: Source, feeds: tuple[str, ...], row: int) -> str:
