@@ -3,6 +3,8 @@
 The bare limit writes the same values in the same batches to a file, with one ``fdatasync`` each. Beside it: one producer
 over gRPC to a Headrace server, a Kafka broker that flushes each batch (and, for comparison, one with its default, which
 does not), and PostgreSQL's COPY, a transaction a batch. All servers run all the time, all on the same disk.
+
+COPY and the arms called ``-in-turn`` send a batch after the one before is acknowledged; the others have eight on their way.
 """
 
 from __future__ import annotations
@@ -25,11 +27,20 @@ from tests.kafka import Broker
 from tests.postgres import Cluster
 from tests.servers import ServerProcess
 
-ARMS = ("write", "headrace", "kafka-flushed", "kafka", "postgres-copy")
+ARMS = (
+    "write",
+    "headrace",
+    "kafka-flushed",
+    "kafka",
+    "headrace-in-turn",
+    "kafka-flushed-in-turn",
+    "postgres-copy",
+)
+IN_TURN = "-in-turn"
 BATCH = 1000
 KEY = b"key-%08d"
 BATCHES_AHEAD = 8
-"""Batches that a producer sends before the first is acknowledged, in every arm that allows it."""
+"""Batches that a producer sends before the first is acknowledged, in the arms that are not in turn."""
 SETTINGS = {"fsync": "on", "synchronous_commit": "on", "shared_buffers": "512MB", "max_wal_size": "8GB"}
 
 
@@ -61,12 +72,14 @@ class Arms:
     def _run(self, arm: str, until: float) -> int:
         if arm == "write":
             return self._write(until)
-        if arm == "headrace":
-            feed = f"bench-{self.number}"
-            return asyncio.run(append_batches(self.server, [feed], self.values, until, BATCHES_AHEAD))
         if arm == "postgres-copy":
             return self._copy(until)
-        return self._produce(self.brokers[arm], until)
+        ahead = 1 if arm.endswith(IN_TURN) else BATCHES_AHEAD
+        system = arm.removesuffix(IN_TURN)
+        if system == "headrace":
+            feed = f"bench-{self.number}"
+            return asyncio.run(append_batches(self.server, [feed], self.values, until, ahead))
+        return self._produce(self.brokers[system], until, ahead)
 
     def _write(self, until: float) -> int:
         path, count = self.folder / f"write-{self.number}", 0
@@ -90,7 +103,7 @@ class Arms:
                 count += 1
         return count
 
-    def _produce(self, broker: Broker, until: float) -> int:
+    def _produce(self, broker: Broker, until: float, ahead: int) -> int:
         acknowledged = 0
 
         def told(error: Any, _: Any) -> None:
@@ -105,12 +118,12 @@ class Arms:
                 "enable.idempotence": True,
                 "batch.num.messages": BATCH,
                 "batch.size": 4 << 20,
-                "linger.ms": 5,
+                "linger.ms": 5,  # a batch leaves as soon as it is full
                 "queue.buffering.max.messages": BATCH * BATCHES_AHEAD,
             }
         )
         topic = f"bench-{self.number}"
-        for key, value in self._endless(until):
+        for number, (key, value) in enumerate(self._endless(until), 1):
             while True:
                 try:
                     producer.produce(topic, value, key, on_delivery=told)
@@ -118,6 +131,8 @@ class Arms:
                 except BufferError:
                     producer.poll(0.01)
             producer.poll(0)
+            if ahead == 1 and number % BATCH == 0:
+                producer.flush(60)
         assert producer.flush(60) == 0, "Kafka did not take everything"
         return acknowledged // BATCH
 

@@ -1,8 +1,9 @@
 """The bare limits of what goes over gRPC: a server whose handlers do nothing but store the bytes they got, or send some.
 
-``Append`` writes and syncs: as in Headrace's server, one thread takes what waits as a group, with one ``write`` and one
-``fdatasync`` for all of it. ``Stream`` sends ready bytes without end. ``python -m bench.support.bare_server FILE`` prints
-its address.
+``AppendStream`` writes and syncs: as in Headrace's server, one thread takes what waits as a group, with one ``write`` and
+one ``fdatasync`` for all of it. It looks at nothing, and its answer is always the same bytes: those of a real answer, so
+that the same client can speak to it. ``Stream`` sends ready bytes without end. ``python -m bench.support.bare_server FILE``
+prints its address.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import grpc
 
 from bench.support.harness import ROOT
 from headrace.server.run import run
+from headrace.wire.generated import log_pb2
 
-APPEND: Final = "/bench.Bare/Append"
+APPEND: Final = "/headrace.log.v1.LogAppend/AppendStream"
 STREAM: Final = "/bench.Bare/Stream"
+LSN: Final = "0000000000000001.1.1"
 STREAM_BYTES: Final = 364_000
 """Bytes of one message of ``Stream``: a batch of 1,000 entries."""
 
@@ -59,11 +62,15 @@ class _Writer:
 async def main(path: Path) -> None:
     """Serve until killed."""
     writer = _Writer(path)
+    place = log_pb2.Appended(
+        first_sequence_id=1, last_sequence_id=1, first_lsn=LSN, last_lsn=LSN, incarnation=bytes(16)
+    )
+    answer = log_pb2.AppendResponse(appended=place).SerializeToString()
 
     async def append(requests: AsyncIterator[bytes], _: Any) -> AsyncIterator[bytes]:
         async for data in requests:
             await writer.write(data)
-            yield b""
+            yield answer
 
     ready = os.urandom(STREAM_BYTES)
 
@@ -72,11 +79,12 @@ async def main(path: Path) -> None:
             yield ready
 
     server = grpc.aio.server()
-    handlers = {
-        "Append": grpc.stream_stream_rpc_method_handler(append),
-        "Stream": grpc.unary_stream_rpc_method_handler(stream),
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Bare", handlers),))
+    for method, handler in (
+        (APPEND, grpc.stream_stream_rpc_method_handler(append)),
+        (STREAM, grpc.unary_stream_rpc_method_handler(stream)),
+    ):
+        _, service, name = method.split("/")
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: handler}),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"127.0.0.1:{port}", flush=True)

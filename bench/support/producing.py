@@ -54,14 +54,14 @@ async def _fill(
 
 
 async def append_singles(
-    server: ServerProcess, feeds: Sequence[str], value: bytes, until: float
+    address: str, writes: Sequence[Writes], value: bytes, until: float
 ) -> list[list[float]]:
     """Append entries one by one, a stream to each feed, each after the answer to the one before.
 
-    Returns how long each took in seconds, feed by feed. All streams share one connection.
+    Returns how long each took in seconds, feed by feed. All streams share one connection, to a Headrace server or to
+    :mod:`bench.support.bare_server`.
     """
-    writes = [make_feed(server, feed) for feed in feeds]
-    async with LogAppendClient(server.grpc_address) as client:
+    async with LogAppendClient(address) as client:
         return await asyncio.gather(*(_one_by_one(client, one, value, until) for one in writes))
 
 
@@ -79,7 +79,7 @@ async def _one_by_one(client: LogAppendClient, writes: Writes, value: bytes, unt
 
 
 async def call_empty(address: str, streams: int, message: bytes, until: float) -> list[list[float]]:
-    """Send ``message`` one by one over streams to :mod:`bench.support.bare_server`; returns as the other does."""
+    """Send ``message`` one by one to :mod:`bench.support.bare_server`, by a client that does nothing else either."""
     async with open_channel(address) as channel:
         return await asyncio.gather(*(_call_empty(channel, message, until) for _ in range(streams)))
 

@@ -382,12 +382,13 @@ class FileStore:
 
     def close(self) -> None:
         """Let go of files and locks. After a clean stop both copies of the mark name the journal's end, durably."""
-        if self._mark is not None and self._stopped is None:
-            try:
+        try:
+            if self._mark is not None and self._stopped is None:
                 self._mark.settle(self._end, self._global_ts)
-            except OSError as error:  # all that it tells of is durable: the next opening finds it
-                logger.warning("the mark could not be made durable", reason=str(error))
-        self._let_go()
+        except OSError as error:  # all that it tells of is durable: the next opening finds it
+            logger.warning("the mark could not be made durable", reason=str(error))
+        finally:
+            self._let_go()
 
     def _let_go(self) -> None:
         self._segments.close()
