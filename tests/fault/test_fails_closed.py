@@ -84,7 +84,7 @@ def test_error_after_the_frames_are_durable(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_stop_that_fails_lets_go_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What no code expects in the middle of a clean stop costs nothing: the next opening finds the lock free and all there."""
+    """What no code expects in the middle of a clean stop costs nothing: the next opening finds all that was there."""
     store = FileStore(tmp_path)
     bench = Bench(store)
     bench.register("a")
