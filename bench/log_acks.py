@@ -20,7 +20,7 @@ from headrace.entries.lsn import Lsn
 from headrace.log.log import Log, LogSettings
 from headrace.log.metadata.rows import SUBSCRIBER, SubscriberRow
 from headrace.log.metadata.sqlite import METADATA_NAME
-from headrace.server.subscriptions import Subscriber, Subscriptions
+from headrace.server.streams.subscriptions import Subscriber, Subscriptions
 from headrace.wire.batch import Batch
 from tests.bench import append, register
 
@@ -71,7 +71,7 @@ async def _ack(folder: Path, rows: Sequence[SubscriberRow], seconds: float) -> l
         ready: list[tuple[Subscriber, Lsn]] = []
         for row in rows:
             who = Subscriber(row.subject, row.subscriber_id)
-            items = await stack.enter_async_context(aclosing(subscriptions.subscribe(who, None)))
+            items = await stack.enter_async_context(aclosing(subscriptions.subscribe(who)))
             batch = await anext(items)
             if not isinstance(batch, Batch):
                 raise TypeError("the log has an entry, so a stream begins with a batch")

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from contextlib import closing
 from typing import Any
 
 import psycopg
 
+from headrace.client.snapshot_body import SnapshotRow
 from headrace.listener import (
     Batch,
+    Change,
     Listener,
     ListenerSettings,
     SnapshotBegin,
@@ -27,12 +28,14 @@ from headrace.listener import (
 )
 from headrace.listener.parts import Delivery
 from headrace.listener.postgres import PostgresBookmarks
+from headrace.wire.documents import EntryOut
 
 TABLES = """
-CREATE TABLE IF NOT EXISTS mirror (key text PRIMARY KEY, state text NOT NULL);
-CREATE TABLE IF NOT EXISTS mirror_coming (key text PRIMARY KEY, state text NOT NULL);
+CREATE TABLE IF NOT EXISTS mirror (key text PRIMARY KEY, of_table text[] NOT NULL, state text NOT NULL);
+CREATE TABLE IF NOT EXISTS mirror_coming (key text PRIMARY KEY, of_table text[] NOT NULL, state text NOT NULL);
 CREATE TABLE IF NOT EXISTS mirror_count (changes bigint NOT NULL)"""
-PUT = "INSERT INTO {} VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET state = excluded.state"
+PUT = """INSERT INTO {} VALUES (%s, %s, %s)
+ON CONFLICT (key) DO UPDATE SET of_table = excluded.of_table, state = excluded.state"""
 
 
 def apply(app: psycopg.Connection[Any], delivery: Delivery) -> None:
@@ -41,16 +44,7 @@ def apply(app: psycopg.Connection[Any], delivery: Delivery) -> None:
         match delivery:
             case Batch(changes=changes):
                 for change in changes:
-                    if change.is_control:
-                        continue
-                    text = json.dumps(change.state())
-                    if change.op == "delete":
-                        app.execute("DELETE FROM mirror WHERE key = %s", (change.key,))
-                        continue
-                    if change.op == "patch":
-                        row = app.execute("SELECT state FROM mirror WHERE key = %s", (change.key,)).fetchone()
-                        text = apply_patch(row[0].encode() if row else None, text.encode()).decode()
-                    app.execute(PUT.format("mirror"), (change.key, text))
+                    apply_change(app, change)
                 app.execute("UPDATE mirror_count SET changes = changes + %s", (len(changes),))
                 delivery.move_in(app)
             case SnapshotBegin():
@@ -58,11 +52,35 @@ def apply(app: psycopg.Connection[Any], delivery: Delivery) -> None:
             case SnapshotRows(rows=rows):
                 for row in rows:
                     if not row.is_control:
-                        app.execute(PUT.format("mirror_coming"), (row.key, bytes(row.changes).decode()))
+                        app.execute(
+                            PUT.format("mirror_coming"), (row.key, table_of(row), bytes(row.changes).decode())
+                        )
             case SnapshotEnd():
                 app.execute("TRUNCATE mirror")
                 app.execute("INSERT INTO mirror SELECT * FROM mirror_coming")
                 delivery.move_in(app)
+
+
+def apply_change(app: psycopg.Connection[Any], change: Change) -> None:
+    """Write one change; of the control entries only TRUNCATE concerns rows."""
+    if change.entry.control == "truncate":
+        table = change.state()
+        app.execute("DELETE FROM mirror WHERE of_table = %s", ([table["database"], table["table"]],))
+    elif change.is_control:
+        return
+    elif change.op == "delete":
+        app.execute("DELETE FROM mirror WHERE key = %s", (change.key,))
+    else:
+        text = change.text()  # as it came: numbers keep their digits
+        if change.op == "patch":
+            row = app.execute("SELECT state FROM mirror WHERE key = %s", (change.key,)).fetchone()
+            text = apply_patch(row[0].encode() if row else None, text)
+        app.execute(PUT.format("mirror"), (change.key, table_of(change.entry), text.decode()))
+
+
+def table_of(row: EntryOut | SnapshotRow) -> list[str]:
+    """The table that a row belongs to; empty for an object of ``Outbox.add``."""
+    return list(row.table) if isinstance(row.table, list) else []
 
 
 async def mirror(server: str, feed: str, dsn: str, listener_id: str, *, once: bool) -> None:

@@ -18,6 +18,9 @@ STOP_S_MAX = 60.0
 class AgentProcess:
     """An agent that relays the source ``dsn`` to the server at ``url``; its output goes to ``folder/agent.err``."""
 
+    program: Sequence[str] = (sys.executable, "-m", "headrace.cli.app")
+    """What is run, before the words of the command."""
+
     def __init__(
         self, folder: Path, url: str, dsn: str, *feeds: str, agent_id: str = "agent-1", **settings: Any
     ) -> None:
@@ -45,7 +48,7 @@ class AgentProcess:
         assert self.process is None, "the agent runs already"
         with (self.folder / "agent.err").open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "headrace.cli.app", "agent", "run", "--config", str(self._config)],
+                [*self.program, "agent", "run", "--config", str(self._config)],
                 env={**os.environ, "HEADRACE_DSN": self.dsn},
                 stdin=subprocess.DEVNULL,
                 stderr=errors,

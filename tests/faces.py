@@ -11,12 +11,13 @@ from pathlib import Path
 import httpx
 import uvicorn
 
+from headrace.access.connection import Connection
 from headrace.log.log import Log, LogSettings
 from headrace.log.opening import StoreAddress
 from headrace.server.decoding import decode_entries
 from headrace.server.encoding import PostTerms
 from headrace.server.http.app import HttpFace
-from headrace.server.http.connection import Connection
+from headrace.server.http.bodies import BodyTerms
 from headrace.server.http.event_stream import StreamTerms
 from headrace.server.run import Address, bind
 from headrace.server.service import Service
@@ -35,6 +36,16 @@ class Served:
     service: Service
     port: int
     http: httpx.AsyncClient
+    face: HttpFace
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of request bodies that the face holds."""
+        return self.face.bodies.held_bytes
+
+    async def wait_held(self, count: int) -> None:
+        """Wait until it holds so many."""
+        await async_wait_until(lambda: self.held_bytes == count, what=f"{count} bytes of bodies to be held")
 
     async def post(self, *changes: bytes) -> None:
         """Append entries, one append each."""
@@ -45,7 +56,9 @@ class Served:
     async def open_stream(self, query: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Ask for a stream over a connection of its own; nothing is read yet."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=READ_BYTES)
-        writer.write(f"GET /feeds/{FEED}/stream?listener-id=l{query} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        writer.write(
+            f"GET /feeds/{FEED}/stream?listener-id=l{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        )
         return reader, writer
 
 
@@ -54,6 +67,7 @@ async def served(
     folder: Path,
     *,
     streams: StreamTerms | None = None,
+    bodies: BodyTerms | None = None,
     settings: LogSettings | None = None,
     store: StoreAddress | None = None,
 ) -> AsyncIterator[Served]:
@@ -64,8 +78,9 @@ async def served(
     await service.register_publisher(RegisterPublisher(agent_id="a", change_feed_id=FEED))
     await service.register_listener(RegisterListener(listener_id="l", change_feed_id=FEED))
     listener = bind(Address("127.0.0.1", 0))
+    face = HttpFace(service, streams=streams, bodies=bodies)
     config = uvicorn.Config(
-        HttpFace(service, streams=streams),
+        face,
         http=Connection,
         ws="none",
         lifespan="off",
@@ -82,7 +97,7 @@ async def served(
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60
         ) as http:
-            yield Served(service, port, http)
+            yield Served(service, port, http, face)
     finally:
         service.stop_waiting()
         server.should_exit = True

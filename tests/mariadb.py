@@ -80,6 +80,14 @@ class Server:
             self._process.wait(STOP_S_MAX)
             self._process = None
 
+    def suspend(self) -> None:
+        """SIGSTOP: connections stay open, and are even made, but nobody answers. :meth:`go_on` ends it."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
     def restart(self) -> None:
         """Kill it, and start it again."""
         self.kill()
@@ -92,6 +100,24 @@ class Server:
             cursor.execute(f"GRANT ALL ON `{name}`.* TO `{USER}`@`%` IDENTIFIED BY '{PASSWORD}'")
         return Database(self, name)
 
+    def dump(self, name: str) -> str:
+        """A database as SQL, without what differs from run to run."""
+        words = (
+            "--no-defaults",
+            "--skip-comments",
+            "--skip-add-locks",
+            "--skip-extended-insert",
+            "--hex-blob",
+        )
+        done = subprocess.run(
+            [_program("mariadb-dump"), *words, f"--socket={self.folder / 'socket'}", "--user=root", name],
+            capture_output=True,
+            text=True,
+            timeout=STOP_S_MAX,
+            check=True,
+        )
+        return done.stdout
+
     def connect_as_root(self) -> Connection[Cursor]:
         """Connect as the administrator, through the socket."""
         return Connection(unix_socket=str(self.folder / "socket"), user="root", autocommit=True)
@@ -99,6 +125,10 @@ class Server:
     def log(self) -> str:
         """What the server wrote so far, all its lives together."""
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "the server does not run"
+        self._process.send_signal(number)
 
     def _answers(self) -> bool:
         if self._process is not None and self._process.poll() is not None:

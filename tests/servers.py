@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +26,9 @@ STOP_S_MAX = 30.0
 
 class ServerProcess:
     """One ``headrace serve`` (or ``up``) over ``folder/data``; its output goes to ``folder/serve.out`` and ``serve.err``."""
+
+    program: Sequence[str] = (sys.executable, "-m", "headrace.cli.app")
+    """What is run, before the words of the command."""
 
     def __init__(
         self,
@@ -66,7 +70,7 @@ class ServerProcess:
         """Start the process and wait until it says that it answers."""
         self.folder.mkdir(parents=True, exist_ok=True)
         out = self.folder / "serve.out"
-        command = [sys.executable, "-m", "headrace.cli.app", self.command, "--json"]
+        command = [*self.program, self.command, "--json"]
         command += ["--http", self.address, "--data-dir", str(self.data_dir), *self.args]
         if self.command == "serve":
             command += ["--grpc", self.grpc_address or ("127.0.0.1:0" if self.grpc else "off")]
@@ -91,6 +95,11 @@ class ServerProcess:
     def errors(self) -> str:
         """What the process wrote to stderr so far, all its lives together."""
         return (self.folder / "serve.err").read_text()
+
+    def memory_bytes(self) -> int:
+        """How much memory the process has (its resident set)."""
+        fields = Path(f"/proc/{self.pid}/statm").read_text("ascii").split()
+        return int(fields[1]) * resource.getpagesize()
 
     def kill(self) -> None:
         """SIGKILL: nothing is finished, nothing is flushed."""

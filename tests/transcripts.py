@@ -2,22 +2,26 @@
 
 ::
 
-    start oldest | head | snapshot | N        [drain] [failures N] [hydrates] [buffer N]
+    start oldest | head | snapshot | N | TIME [drain] [failures N] [hydrates] [filtered] [buffer N]
     saved INCARNATION SEQUENCE LSN [SNAPSHOT]
     > registered INCARNATION OLDEST HEAD
-    > received | polled INCARNATION OLDEST HEAD [ENTRY ENTRY …]
+    > located INCARNATION HEAD AFTER
+    > received | polled INCARNATION OLDEST HEAD [ENTRY ENTRY …] [last ENTRY]
     > leased INCARNATION OLDEST HEAD | being-made SECONDS | found SNAPSHOT SEQUENCE INCARNATION | applied
     > failed CODE [progress] [lost-last N] [head N] | poll-failed CODE | waited
-    < register | pin SEQUENCE | read FIRST | poll AFTER | deliver FIRST..LAST | wait FAILURES | pause SECONDS
+    < register | locate TIME | pin SEQUENCE | read FIRST | poll AFTER | wait FAILURES | pause SECONDS
+    < deliver FIRST..LAST [to SEQUENCE] | pass SEQUENCE
     < lease [SNAPSHOT SEQUENCE] | fetch AT-LEAST [SNAPSHOT] | apply | end-lease | finish | stop CODE
 
-Entry N has the LSN ``N.1.N`` unless it is written ``N@LSN``. Lines that begin with ``#`` are for people.
+Entry N has the LSN ``N.1.N`` unless it is written ``N@LSN``. ``last``: how far the server has looked. ``to``: where the
+consumer stands then, if that is not the last entry. Lines that begin with ``#`` are for people.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Raw
 
@@ -41,10 +45,12 @@ def event(words: list[str]) -> events.Event:
     match words:
         case ["registered", incarnation, oldest, head]:
             return events.Registered(incarnation, int(oldest), int(head))
+        case ["located", incarnation, head, after]:
+            return events.Located(incarnation, int(head), int(after))
         case ["received", incarnation, oldest, head, *entries]:
-            return events.Received(incarnation, int(oldest), int(head), [entry(text) for text in entries])
+            return events.Received(incarnation, int(oldest), int(head), *_looked(entries))
         case ["polled", incarnation, oldest, head, *entries]:
-            return events.Polled(incarnation, int(oldest), int(head), [entry(text) for text in entries])
+            return events.Polled(incarnation, int(oldest), int(head), *_looked(entries))
         case ["leased", incarnation, oldest, head]:
             return events.Leased(incarnation, int(oldest), int(head))
         case ["being-made", seconds]:
@@ -65,6 +71,14 @@ def event(words: list[str]) -> events.Event:
     raise AssertionError(f"not an event: {words}")
 
 
+def _looked(words: list[str]) -> tuple[list[EntryOut], int | None, Lsn | None]:
+    if "last" not in words:
+        return [entry(text) for text in words], None, None
+    *entries, _, end = words
+    last = entry(end)
+    return [entry(text) for text in entries], last.sequence_id, Lsn.parse(last.lsn)
+
+
 def line(action: events.Action) -> str:
     match action:
         case events.Pin(bookmark):
@@ -75,8 +89,14 @@ def line(action: events.Action) -> str:
         case events.Poll(after, bookmark):
             assert bookmark.sequence_id == after
             return f"poll {after}"
-        case events.Deliver(_, entries):
-            return f"deliver {entries[0].sequence_id}..{entries[-1].sequence_id}"
+        case events.Locate(time):
+            return f"locate {time.isoformat()}"
+        case events.Deliver(_, entries, place):
+            last = entries[-1].sequence_id
+            beyond = f" to {place.sequence_id}" if place.sequence_id != last else ""
+            return f"deliver {entries[0].sequence_id}..{last}{beyond}"
+        case events.Pass(place):
+            return f"pass {place.sequence_id}"
         case events.Wait(failures, _):
             return f"wait {failures}"
         case events.Pause(seconds):
@@ -109,7 +129,7 @@ def play(path: Path) -> tuple[list[str], list[str]]:
             case []:
                 continue
             case ["start", place, *more]:
-                start = int(place) if place.isdigit() else place  # type: ignore[assignment]  # a transcript's own word
+                start = _start(place)
                 options = _options(more)
                 continue
             case ["saved", incarnation, number, lsn, *snapshot]:
@@ -127,8 +147,14 @@ def play(path: Path) -> tuple[list[str], list[str]]:
     return did, told
 
 
+def _start(place: str) -> events.Start:
+    if place in {"oldest", "head", "snapshot"}:
+        return cast("events.Start", place)
+    return int(place) if place.isdigit() else datetime.fromisoformat(place)
+
+
 def _options(words: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {name: True for name in ("drain", "hydrates") if name in words}
+    found: dict[str, Any] = {name: True for name in ("drain", "hydrates", "filtered") if name in words}
     if "failures" in words:
         found["failures_max"] = int(words[words.index("failures") + 1])
     if "buffer" in words:

@@ -15,6 +15,7 @@ from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
 from headrace.errors import BookmarkMoved, DataFolderLocked, ParkedTooMany
 from headrace.listener import BookmarkStore, ParkedEntry, open_bookmarks
+from headrace.listener.parking import ParkedMax
 from tests.postgres import Database
 
 Open = Callable[[], BookmarkStore]
@@ -66,7 +67,7 @@ def test_bookmarks_are_kept_by_listener_and_feed(store: BookmarkStore, address: 
 
 def test_what_is_parked_comes_back_in_order_and_byte_for_byte(store: BookmarkStore, address: str) -> None:
     for entry in (parked(9), parked(8, held=True), parked(12, "text:b")):
-        store.park("l", "f", entry, Bookmark("i", entry.sequence_id), 3)
+        store.park("l", "f", entry, Bookmark("i", entry.sequence_id), ParkedMax(3))
     assert store.load("l", "f") == Bookmark("i", 12)
     store.close()
     with closing(open_bookmarks(address)) as again:
@@ -79,28 +80,82 @@ def test_what_is_parked_comes_back_in_order_and_byte_for_byte(store: BookmarkSto
 
 
 def test_parking_again_takes_the_place_of_what_was_parked(store: BookmarkStore) -> None:
-    store.park("l", "f", parked(9, held=True), PLACE, 1)
-    store.park("l", "f", parked(9, reason="still no"), None, 1)
+    store.park("l", "f", parked(9, held=True), PLACE, ParkedMax(1))
+    store.park("l", "f", parked(9, reason="still no"), None, ParkedMax(1))
     assert store.parked("l", "f") == [parked(9, reason="still no")]
     assert store.load("l", "f") == PLACE, "no bookmark was given, so it stands"
 
 
 def test_one_too_many_changes_nothing(store: BookmarkStore) -> None:
     store.store("l", "f", PLACE)
-    store.park("l", "f", parked(8), Bookmark("i", 8), 1)
+    store.park("l", "f", parked(8), Bookmark("i", 8), ParkedMax(1))
     with pytest.raises(ParkedTooMany, match="entry 9 of text:b"):
-        store.park("l", "f", parked(9, "text:b"), Bookmark("i", 9), 1)
+        store.park("l", "f", parked(9, "text:b"), Bookmark("i", 9), ParkedMax(1))
     assert ids(store) == [8]
     assert store.load("l", "f") == Bookmark("i", 8)
 
 
+def test_too_many_bytes_change_nothing(store: BookmarkStore) -> None:
+    """Two entries of about 10,000 bytes, where 15,000 may be parked, and many that are small."""
+    bounds = ParkedMax(9, 15_000)
+    store.park("l", "f", parked(8, reason="x" * 10_000), Bookmark("i", 8), bounds)
+    with pytest.raises(ParkedTooMany, match=r"entry 9 of text:a the parked ones would take 2[0-9]{4} bytes"):
+        store.park("l", "f", parked(9, reason="x" * 10_000), Bookmark("i", 9), bounds)
+    assert ids(store) == [8]
+    assert store.load("l", "f") == Bookmark("i", 8)
+    store.park("l", "f", parked(9), Bookmark("i", 9), bounds)
+    store.park("l", "f", parked(8, reason="y" * 10_000), None, bounds)
+    assert ids(store) == [8, 9], "an entry in another's place counts once"
+
+
 def test_place_from_a_snapshot_voids_what_is_parked_up_to_it(store: BookmarkStore) -> None:
     for number in (8, 9, 10):
-        store.park("l", "f", parked(number), Bookmark("i", number), 9)
+        store.park("l", "f", parked(number), Bookmark("i", number), ParkedMax(9))
     store.store("l", "f", Bookmark("i", 11, Lsn(1, 1, 11)))
     assert ids(store) == [8, 9, 10]
     store.store("l", "f", Bookmark("i", 9, None, "snapshot-1"))
     assert ids(store) == [10]
+
+
+def test_filter_is_kept_beside_the_bookmark_and_no_bookmark_takes_it_away(
+    store: BookmarkStore, address: str
+) -> None:
+    assert store.filter_of("l", "f") is None
+    store.set_filter("l", "f", None)
+    assert store.filter_of("l", "f") is None
+    store.set_filter("l", "f", '{"key":"a"}')
+    store.set_filter("l", "f", '{"shard":"2/8"}')
+    store.store("l", "f", PLACE)
+    store.store("l", "f", Bookmark("i", 9, None, "snapshot-1"))
+    store.park("l", "f", parked(10), Bookmark("i", 10), ParkedMax(9))
+    store.close()
+    with closing(open_bookmarks(address)) as again:
+        assert again.claim("l", "f") == Bookmark("i", 10)
+        assert again.filter_of("l", "f") == '{"shard":"2/8"}'
+        assert again.filter_of("l", "g") is None
+        assert again.filter_of("m", "f") is None
+        again.set_filter("l", "f", None)
+        assert again.filter_of("l", "f") is None
+        assert again.load("l", "f") == Bookmark("i", 10)
+        assert ids(again) == [10]
+
+
+def test_filter_that_is_stored_is_stored_when_the_process_is_killed(
+    store: BookmarkStore, address: str
+) -> None:
+    store.close()
+    program = f"""
+import os, signal
+from headrace.listener import open_bookmarks
+store = open_bookmarks({address!r})
+store.claim("l", "f")
+store.set_filter("l", "f", "filter-1")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
+    with closing(open_bookmarks(address)) as again:
+        assert again.filter_of("l", "f") == "filter-1"
+        assert again.load("l", "f") is None
 
 
 def test_only_one_moves_a_bookmark(store: BookmarkStore, address: str) -> None:
@@ -117,8 +172,9 @@ def test_only_one_moves_a_bookmark(store: BookmarkStore, address: str) -> None:
         other.store("l", "f", Bookmark("i", 9))
         for late in (
             lambda: store.store("l", "f", Bookmark("i", 10)),
-            lambda: store.park("l", "f", parked(10), Bookmark("i", 10), 9),
+            lambda: store.park("l", "f", parked(10), Bookmark("i", 10), ParkedMax(9)),
             lambda: store.unpark("l", "f", 10),
+            lambda: store.set_filter("l", "f", "filter-1"),
         ):
             with pytest.raises(BookmarkMoved):
                 late()

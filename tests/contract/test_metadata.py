@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from headrace.entries.lsn import Lsn
+from headrace.errors import ListenersTooMany, ListenerTaken
+from headrace.log.metadata import owners
 from headrace.log.metadata.contract import ALARMS_MAX, Metadata
+from headrace.log.metadata.owners import ANYBODY, Claimant
 from headrace.log.metadata.postgres import PostgresMetadata
 from headrace.log.metadata.rows import HydrationRow, SnapshotRow
 from headrace.log.metadata.sqlite import SqliteMetadata
@@ -201,3 +204,71 @@ def test_where_snapshots_are_is_what_the_newest_epoch_said_last(metadata: Metada
     assert said(1, "u", "k4", "another").ticket_key == "k4", "the feed was made anew"
     assert metadata.snapshot("f") == SnapshotRow("f", "another", 1, "u", "k4")
     assert "k4" not in repr(metadata.snapshot("f"))
+
+
+ALICE, BOB, ADMIN = Claimant("alice", False), Claimant("bob", False), Claimant("root", True)
+
+
+def test_a_listener_is_its_first_subjects_until_an_admin_takes_it_over(metadata: Metadata) -> None:
+    metadata.register_listener("l", "f", True, 1, ALICE)
+    metadata.register_listener("l", "f", True, 2, ALICE)
+    metadata.register_listener("l", "g", False, 2, BOB)
+    with pytest.raises(ListenerTaken):
+        metadata.register_listener("l", "f", False, 3, BOB)
+    with pytest.raises(ListenerTaken):
+        metadata.register_listener("l", "f", False, 3, Claimant("", False))
+    assert metadata.listener("l", "f") == ("l", "f", True, None, None, None, 2), "its hold stands"
+    metadata.register_listener("l", "f", True, 4, ANYBODY)
+    assert metadata.owner("l", "f") == "alice", "who has no name owns nothing"
+    metadata.register_listener("l", "f", True, 5, ADMIN)
+    assert (metadata.owner("l", "f"), metadata.owner("l", "g"), metadata.owner("m", "f")) == (
+        "root",
+        "bob",
+        None,
+    )
+
+
+def test_a_listener_that_is_nobodys_becomes_that_of_who_registers_it(metadata: Metadata) -> None:
+    metadata.register_listener("l", "f", False, 1)
+    assert metadata.owner("l", "f") is None
+    metadata.register_listener("l", "f", False, 2, BOB)
+    assert metadata.owner("l", "f") == "bob"
+
+
+def test_listeners_are_bounded_by_subject_and_by_feed(
+    metadata: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "OF_SUBJECT_MAX", 2)
+    monkeypatch.setattr(owners, "OF_FEED_MAX", 4)
+    for name in ("a-1", "a-2"):
+        metadata.register_listener(name, "f", False, 1, ALICE)
+    with pytest.raises(ListenersTooMany, match="this token's subject has 2 listeners"):
+        metadata.register_listener("a-3", "f", False, 1, ALICE)
+    metadata.register_listener("a-2", "f", True, 2, ALICE)
+    metadata.register_listener("a-3", "g", False, 1, ALICE)
+    for name in ("b-1", "b-2"):
+        metadata.register_listener(name, "f", False, 1, BOB)
+    with pytest.raises(ListenersTooMany, match="the feed f has 4 listeners"):
+        metadata.register_listener("c", "f", False, 1)
+    assert [row.listener_id for row in metadata.listeners("f")] == ["a-1", "a-2", "b-1", "b-2"]
+    assert metadata.owner("a-3", "f") is None
+
+
+def test_listeners_are_forgotten_oldest_first_and_never_under_a_lease(metadata: Metadata) -> None:
+    for name, seen_at in (("old", 9), ("older", 8), ("leased", 7), ("ended", 6), ("new", 50)):
+        metadata.register_listener(name, "f", name == "older", seen_at, ALICE)
+    for name, expires_at in (("leased", 40), ("ended", 19)):
+        row = HydrationRow(name, "f", "i", 1, None, None, 1, expires_at)
+        metadata.change_hydration(name, "f", partial(_always, row))
+    assert [row.listener_id for row in metadata.forget_listeners(20, 2)] == ["ended", "older"]
+    assert [row.listener_id for row in metadata.forget_listeners(20, 9)] == ["old"]
+    assert [row.listener_id for row in metadata.listeners("f")] == ["leased", "new"]
+    assert [row.listener_id for row in metadata.hydrations("f")] == ["leased"]
+    assert metadata.owner("old", "f") is None
+    assert metadata.owner("leased", "f") == "alice"
+    metadata.register_listener("old", "f", False, 60, BOB)
+    assert metadata.owner("old", "f") == "bob", "a name that is forgotten is free"
+
+
+def _always(row: HydrationRow, _: HydrationRow | None) -> HydrationRow:
+    return row

@@ -14,6 +14,7 @@ import pytest
 from headrace.entries.lsn import Lsn
 from headrace.errors import MetadataCorrupt
 from headrace.log.metadata.contract import Metadata, RowDamage
+from headrace.log.metadata.owners import Claimant
 from headrace.log.metadata.postgres import PostgresMetadata
 from headrace.log.metadata.rows import LISTENER, SUBSCRIBER, TABLES, HydrationRow, SnapshotRow, Table
 from headrace.log.metadata.sqlite import SqliteMetadata
@@ -227,6 +228,19 @@ def test_a_damaged_lease_is_refused_until_it_is_taken_anew_or_ended(kit: Kit) ->
     assert kit.metadata.hydration("l1", "f") is None
     assert kit.metadata.check() == []
     assert told == [("l1", True), ("l1", False), ("l1", True), ("l1", False)]
+
+
+def test_where_it_cannot_be_read_whose_a_listener_is_only_an_admin_gets_through(kit: Kit) -> None:
+    kit.metadata.register_listener("l1", "f", True, 1, Claimant("alice", False))
+    kit.hurt("listener_owner", "subject = 'bob'", "listener_id = 'l1'")
+    with pytest.raises(MetadataCorrupt):
+        kit.metadata.owner("l1", "f")
+    for subject in ("alice", "bob"):
+        with pytest.raises(MetadataCorrupt):
+            kit.metadata.register_listener("l1", "f", False, 2, Claimant(subject, False))
+    kit.metadata.register_listener("l1", "f", True, 3, Claimant("root", True))
+    assert kit.metadata.owner("l1", "f") == "root"
+    assert kit.metadata.check() == []
 
 
 def test_a_damaged_ticket_key_is_never_used_and_made_anew_at_the_next_registration(kit: Kit) -> None:

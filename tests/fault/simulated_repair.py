@@ -17,7 +17,7 @@ from headrace.log.files.plan import Mode
 from headrace.log.files.repair import Repair
 from headrace.log.files.store import FileStore
 from headrace.log.tail import FeedTail
-from headrace.server.walking import find_start, read_on
+from headrace.server.streams.walking import find_start, read_on
 from headrace.testing.clock import ManualClock
 from headrace.testing.disk import Fault, Step
 from headrace.testing.memory import Crash, MemoryDisk, PowerCut

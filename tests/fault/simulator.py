@@ -121,7 +121,7 @@ class Simulation:
 
     def fault(self) -> Fault:
         step = self.rng.choice(list(Step))
-        number = self.rng.choice((errno.EIO, errno.ENOSPC))
+        number = self.rng.choice((errno.EIO, errno.ENOSPC, errno.EMFILE))
         suffix = self.rng.choice(("", ".seg", "mark", ".tmp"))
         return Fault(
             step,

@@ -26,7 +26,7 @@ from headrace.log.retention.consumers import find_consumers
 from headrace.log.retention.plan import RetentionSettings
 from headrace.server.reading import Known
 from headrace.server.service import Service
-from headrace.server.subscriptions import Subscriber, Subscriptions
+from headrace.server.streams.subscriptions import Ask, Subscriber, Subscriptions
 from headrace.testing.clock import ManualClock
 from headrace.wire import documents as doc
 from tests.bench import append
@@ -149,7 +149,7 @@ def pass_hours(clock: ManualClock, hours: int) -> None:
 
 
 async def subscribe(subscriptions: Subscriptions, start: Lsn) -> None:
-    async with aclosing(subscriptions.subscribe(ONE, start)) as items:
+    async with aclosing(subscriptions.subscribe(ONE, Ask(start=start))) as items:
         await anext(items)
 
 

@@ -15,7 +15,7 @@ from headrace.log.files.examine import examine
 from headrace.log.files.plan import Mode, Plan
 from headrace.log.files.repair import Repair
 from headrace.log.files.store import FileStore
-from headrace.server.walking import find_start, read_on
+from headrace.server.streams.walking import find_start, read_on
 from headrace.testing.clock import ManualClock
 from headrace.testing.memory import Crash, MemoryDisk, PowerCut
 from headrace.wire.frame import HEADER_SIZE, FrameHeader, FrameKind

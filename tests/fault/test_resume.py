@@ -9,7 +9,7 @@ import pytest
 from headrace.entries.lsn import Lsn
 from headrace.errors import JournalCorrupt
 from headrace.log.contract import Store
-from headrace.server.walking import find_start, read_on
+from headrace.server.streams.walking import find_start, read_on
 from headrace.wire.frame import HEADER_SIZE, FrameHeader
 from tests.fault.journals import copied, flip, headers, opened
 

@@ -10,12 +10,14 @@ from msgspec import Raw
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
 from headrace.listener import BookmarkStore, Change, FileBookmarks, ParkedEntry, Seen, SqliteBookmarks
+from headrace.listener.parking import ParkedMax
 from headrace.listener.postgres import PostgresBookmarks
 from headrace.wire.documents import EntryOut
 from tests.postgres import Cluster
 
 PLACE = Bookmark("inc", 50, Lsn.parse("0687efa7e7b00000.0000000001.0000000050"))
 HYDRATED = Bookmark("inc", 40, None, "snapshot-1")
+FILTER = '{"changed":"alias,nics","shard":"2/8"}'
 PARKED = [
     ParkedEntry(
         sequence_id=48, incarnation="inc", key="text:k1", held=False, reason="exit code 7", attempts=5,
@@ -31,13 +33,15 @@ PARKED = [
 
 
 def fill(store: BookmarkStore) -> None:
-    """Store a place, one that comes from a snapshot, and two parked entries."""
+    """Store a place, one that comes from a snapshot, one made with a filter, and two parked entries."""
     with closing(store):
-        for listener_id in ("my-service", "new-service"):
+        for listener_id in ("my-service", "new-service", "tcns.2-of-8"):
             store.claim(listener_id, "vmapi::vm")
         for entry in PARKED:
-            store.park("my-service", "vmapi::vm", entry, PLACE, 10)
+            store.park("my-service", "vmapi::vm", entry, PLACE, ParkedMax(10))
         store.store("new-service", "vmapi::vm", HYDRATED)
+        store.set_filter("tcns.2-of-8", "vmapi::vm", FILTER)
+        store.store("tcns.2-of-8", "vmapi::vm", PLACE)
 
 
 def make_bookmarks(path: Path) -> None:

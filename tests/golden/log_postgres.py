@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import DuplicateEntry
+from headrace.log.metadata.owners import Claimant
 from headrace.log.metadata.postgres import PostgresMetadata
 from headrace.log.metadata.rows import HydrationRow, SnapshotRow
 from headrace.log.postgres.connection import parse_address
@@ -42,6 +43,7 @@ def make_log_postgres(path: Path) -> None:
         store.drop_before(store.segments()[1].first_position)
         metadata = PostgresMetadata(store.pool)
         metadata.register_listener("listener-1", FEED, hold=True, now_ms=bench.clock.ms)
+        metadata.register_listener("listener-2", FEED, False, bench.clock.ms, Claimant("tcns", False))
         metadata.put_position("listener-1", FEED, "inc", 64, "1.2.64", bench.clock.ms)
         metadata.begin_subscriber("anonymous", "", str(bench.tail(FEED).newest), bench.clock.ms)
         metadata.change_hydration(
@@ -85,6 +87,7 @@ def describe_log(dsn: str) -> dict[str, Any]:
         },
         "lsns": [[str(lsn), number] for lsn, number in bench.walked()],
         "listeners": [list(row) for row in metadata.listeners(FEED)],
+        "owners": {row.listener_id: metadata.owner(*row[:2]) for row in metadata.listeners(FEED)},
         "subscribers": [list(row) for row in metadata.subscribers()],
         "alarms": [list(row) for row in metadata.alarms()],
         "hydrations": [list(row) for row in metadata.hydrations(FEED)],

@@ -21,6 +21,7 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import DuplicateEntry
 from headrace.log.files.store import FileStore
 from headrace.log.history import frames_of_range
+from headrace.log.metadata.owners import Claimant
 from headrace.log.metadata.rows import HydrationRow, SnapshotRow
 from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 from headrace.log.requests import Append, Configure
@@ -35,10 +36,18 @@ from headrace.wire.frame import Area, decode_area
 from tests.bench import Bench, append, expecting
 from tests.golden.bookmarks import make_bookmark_file, make_bookmark_tables, make_bookmarks, make_seen
 from tests.golden.log_postgres import make_log_postgres
+from tests.golden.outbox_mysql import make_outbox_mysql
+from tests.golden.snapshots import make_snapshot
 from tests.postgres import Cluster
 
 FORMATS = Path(__file__).parent / "formats"
-CHANGED_IN = {"data": 3, "log-postgres.sql": 3, "bookmarks.db": 2}
+CHANGED_IN = {
+    "data": 4,
+    "log-postgres.sql": 4,
+    "bookmarks.db": 3,
+    "bookmarks.ndjson": 2,
+    "bookmarks-postgres.sql": 2,
+}
 """Name below ``formats/N/`` -> the newest generation that it changed in; the others are still as generation 1 has them."""
 SEGMENT_BYTES = 4096
 
@@ -99,6 +108,7 @@ def make_data_folder(folder: Path) -> None:
     (folder / "lock").unlink()
     metadata = SqliteMetadata(folder / METADATA_NAME)
     metadata.register_listener("listener-1", "vmapi::vm", hold=True, now_ms=bench.clock.ms)
+    metadata.register_listener("listener-2", "vmapi::vm", False, bench.clock.ms, Claimant("tcns", False))
     metadata.put_position("listener-1", "vmapi::vm", "inc", 64, "1.2.64", bench.clock.ms)
     metadata.begin_subscriber("anonymous", "backup", str(Lsn(bench.clock.ms << 18, 1, 64)), bench.clock.ms)
     metadata.change_hydration("listener-1", "vmapi::vm", lambda _: LEASE)
@@ -154,6 +164,7 @@ def describe_data_folder(folder: Path) -> dict[str, Any]:
         "alarms": [list(row) for row in metadata.alarms()],
         "hydrations": [list(row) for row in metadata.hydrations("vmapi::vm")],
         "snapshot": list(metadata.snapshot("vmapi::vm") or ()),
+        "owners": {row.listener_id: metadata.owner(*row[:2]) for row in metadata.listeners("vmapi::vm")},
     }
     store.close()
     metadata.close()
@@ -233,7 +244,9 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "seen.json": make_seen,
     "outbox.db": make_outbox,
     "outbox-postgres.sql": make_outbox_postgres,
+    "outbox-mysql.sql": make_outbox_mysql,
     "log-postgres.sql": make_log_postgres,
+    "snapshot.ndjson": make_snapshot,
 }
 """Name below ``formats/N/`` -> what makes it there."""
 

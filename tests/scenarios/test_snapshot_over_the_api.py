@@ -148,7 +148,8 @@ def test_listener_cut_off_for_longer_than_retention_gets_the_snapshot_then_newer
     writer = minted(tmp_path / "writer", issuer.token(roles=["publisher"], feeds=["shop"]))
     with secured(tmp_path / "server", issuer, tls=True) as server, tapped(listens) as tap:
         assert server.authority is not None
-        monkeypatch.setenv("HEADRACE_TLS_CA", str(server.authority.file))
+        trusted = str(server.authority.file)
+        trusts = ("--ca-file", trusted) if agent_tls else ()
         settings: dict[str, Any] = {
             "token_file": str(writer),
             "snapshot_listen": f"127.0.0.1:{listens}",
@@ -158,11 +159,14 @@ def test_listener_cut_off_for_longer_than_retention_gets_the_snapshot_then_newer
         if agent_tls:
             pair = server.authority.sign("agent")
             settings |= {"snapshot_tls_cert": str(pair.cert), "snapshot_tls_key": str(pair.key)}
+            settings["ca_file"] = trusted
+        else:
+            monkeypatch.setenv("HEADRACE_TLS_CA", trusted)
         with AgentProcess(tmp_path / "agent", server.url, f"sqlite:///{source}", FEED, **settings) as agent:
             write(source, 1, 9)
             wait_until(lambda: feed_of(server).get("head-sequence-id", 0) >= 9, what="the agent to begin")
             wait_until(lambda: backlog(source) == 0, what="the agent to post")
-            before = listen(tmp_path, server, reader)
+            before = listen(tmp_path, server, reader, *trusts)
             assert fold(before) == truth(source)
             assert tap.sent == b"", "nobody needed a snapshot"
             server.stop()
@@ -178,12 +182,12 @@ def test_listener_cut_off_for_longer_than_retention_gets_the_snapshot_then_newer
 
             wait_until(is_cut_off, what="the listener's place to go")
             after = listen(
-                tmp_path, server, reader, "--hold"
+                tmp_path, server, reader, "--hold", *trusts
             )  # else the next entries may go, too, before it comes back
             assert next(line["snapshot"] for line in after if "snapshot" in line) == "begin"
             write(source, written, written + 5)
             wait_until(lambda: backlog(source) == 0, what="the agent to post")
-            after += listen(tmp_path, server, reader, "--hold")
+            after += listen(tmp_path, server, reader, "--hold", *trusts)
             assert fold(after) == truth(source)
             ends = [line for line in after if line.get("snapshot") == "end"]
             assert len(ends) == 1

@@ -47,6 +47,10 @@ class KeySet:
         ]
         return fitting[0] if len(fitting) == 1 else None
 
+    def names(self, kid: str | None) -> bool:
+        """Return whether a newer set could not help a token that names ``kid``: it is here, or the token names none."""
+        return kid is None or any(found.kid == kid for found in self.keys)
+
 
 def parse_key_set(document: bytes) -> KeySet:
     """Return the keys of ``document`` that tokens may be signed with; others are left out. ValueError if it is no set."""

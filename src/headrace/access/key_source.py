@@ -23,6 +23,8 @@ logger = get_logger("access")
 
 FILE_REFRESH_S: Final = 5.0
 """A file costs nothing to read, so a key taken out of it is soon known."""
+ABSENT_MAX: Final = 1_000
+"""Most names of keys that are remembered as not being there."""
 
 
 class KeyTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,10 @@ class KeySource:
         self._keys: KeySet | None = None
         self._fetched_at = 0.0
         self._asked_at: float | None = None
+        self._begun = self._got = 0
+        """The number of the newest fetch that was begun, and of the newest that got keys."""
+        self._absent: dict[str | None, float] = {}
+        """Names that the set was fetched for and did not have, and when."""
         self.failed: str | None = "it was not fetched yet"
         """Why the last fetch got nothing; None if it did."""
         self._fetching: asyncio.Task[None] | None = None
@@ -93,26 +99,45 @@ class KeySource:
         return self._keys
 
     async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """Return the key that a token names, fetching the set again if it is not there and that was not done lately.
+        """Return the key that a token names; None only if a set that was fetched since it was first named does not have it.
 
-        Raises KeysUnavailable as :meth:`current` does.
+        Raises KeysUnavailable as :meth:`current` does, and where the key is not known and the set can't be fetched, or was
+        asked for a moment ago: it may be a key of just now, and whoever is told that a token is bad throws it away.
         """
         found = self.current().find(kid, algorithm)
-        if found is None and await self._fetched_for_unknown():
+        if found is not None or self.current().names(kid) or self._is_absent(kid):
+            return found
+        before = self._begun
+        while found is None and self._got <= before:
+            await self._fetch_for_unknown()
             found = self.current().find(kid, algorithm)
+        if found is None and len(self._absent) < ABSENT_MAX:
+            self._absent[kid] = self._clock.monotonic()
         return found
 
-    async def _fetched_for_unknown(self) -> bool:
-        """Fetch, or wait for the fetch that is under way; False if it is too early for another."""
-        under_way = self._fetching is not None and not self._fetching.done()
+    def _is_absent(self, kid: str | None) -> bool:
+        """Whether the set was fetched for this name a moment ago, and did not have it."""
         now = self._clock.monotonic()
-        if not under_way:
+        self._absent = {
+            name: at for name, at in self._absent.items() if now - at < self._terms.unknown_pause_s
+        }
+        return kid in self._absent
+
+    async def _fetch_for_unknown(self) -> None:
+        """Fetch, or wait for the fetch under way; KeysUnavailable if it is too early for another, or if it failed."""
+        if self._fetching is None or self._fetching.done():
+            now = self._clock.monotonic()
             if self._asked_at is not None and now - self._asked_at < self._terms.unknown_pause_s:
-                return False
+                raise KeysUnavailable(
+                    f"the token's key is not known, and {self._fetch.place} was asked for keys a moment ago"
+                )
             self._asked_at = now
         # Shielded: a caller that goes away must not spoil it for the others.
         await asyncio.shield(self._begin_fetch())
-        return True
+        if self.failed is not None:
+            raise KeysUnavailable(
+                f"the token's key is not known, and the keys of {self._fetch.place} can't be had: {self.failed}"
+            )
 
     def _begin_fetch(self) -> asyncio.Task[None]:
         if self._fetching is None or self._fetching.done():
@@ -121,6 +146,8 @@ class KeySource:
 
     async def _fetch_once(self) -> None:
         began_at = self._clock.monotonic()
+        self._begun += 1
+        number = self._begun
         try:
             keys = parse_key_set(await self._fetch.fetch())
         except (FetchFailed, ValueError) as error:
@@ -135,7 +162,7 @@ class KeySource:
             logger.exception("the keys of tokens could not be read", place=self._fetch.place)
             return
         # Their age counts from before the question: a key withdrawn during the answer is not believed for longer.
-        self._fetched_at, self.failed = began_at, None
+        self._fetched_at, self._got, self.failed = began_at, number, None
         if keys == self._keys:
             return
         self._keys = keys

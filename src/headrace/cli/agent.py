@@ -36,8 +36,8 @@ def run_command(*, config: Path = Path("agent.toml"), takeover: Flag = False, js
     Parameters
     ----------
     config
-        Settings (TOML): agent-id, feeds, server, dsn or dsn-file (else HEADRACE_DSN), retention, token-file; with
-        snapshot-listen it serves snapshots too (docs/howto/snapshots.md).
+        Settings (TOML): agent-id, feeds, server, dsn or dsn-file (else HEADRACE_DSN), retention, token-file, ca-file;
+        with snapshot-listen it serves snapshots too (docs/howto/snapshots.md).
     takeover
         Claim the feeds even if another agent owns them. Stop that one first.
     json

@@ -35,6 +35,9 @@ COMMANDS: Final = {
     "log": Command("headrace.cli.log:app", "Check, print and repair the journal of a data folder."),
     "feeds": Command("headrace.cli.feeds:app", "See and change a running server's feeds."),
     "listen": Command("headrace.cli.listen:app", "Follow a feed from a durable bookmark."),
+    "wal": Command(
+        "headrace.cli.wal:app", "Work with the streams over all feeds, and with what is written from them."
+    ),
     "pipeline": Command("headrace.cli.pipeline:app", "Keep Spark tables of a feed up to date."),
     "token": Command("headrace.cli.token:app", "Make and look at tokens for development."),
     "up": Command("headrace.cli.up:app", "Run server and agent together, for a first try."),

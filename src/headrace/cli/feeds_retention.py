@@ -31,6 +31,7 @@ async def explain_command(
     *,
     server: Annotated[str, Parameter(env_var="HEADRACE_SERVER")] = "http://127.0.0.1:8470",
     token_file: Path | None = None,
+    ca_file: Path | None = None,
     json: Flag = False,
 ) -> None:
     """Show what retention would drop now, when the rest goes, why, and who holds it back. It changes nothing.
@@ -41,10 +42,12 @@ async def explain_command(
         Address of the server (HEADRACE_SERVER).
     token_file
         File that holds the bearer token (else HEADRACE_TOKEN).
+    ca_file
+        PEM file of the authorities to trust (else HEADRACE_TLS_CA, else the public ones).
     json
         Print one JSON document: that of GET /retention.
     """
-    async with FeedClient(server, token=read_token(token_file)) as client:
+    async with FeedClient(server, token=read_token(token_file), ca_file=ca_file) as client:
         found = await client.retention()
     print(dump_json(to_builtins(found)) if json else "\n".join(_lines(found)), flush=True)
 

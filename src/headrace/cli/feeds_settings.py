@@ -24,6 +24,7 @@ async def settings_command(
     changes: ChangesTerms | None = None,
     server: Annotated[str, Parameter(env_var="HEADRACE_SERVER")] = "http://127.0.0.1:8470",
     token_file: Path | None = None,
+    ca_file: Path | None = None,
     json: Flag = False,
 ) -> None:
     """Show a feed's settings; with an option, change them first. They hold for every later append and survive a restart.
@@ -43,6 +44,8 @@ async def settings_command(
         Address of the server (HEADRACE_SERVER).
     token_file
         File that holds the bearer token (else HEADRACE_TOKEN).
+    ca_file
+        PEM file of the authorities to trust (else HEADRACE_TLS_CA, else the public ones).
     json
         Print one JSON document.
     """
@@ -51,7 +54,7 @@ async def settings_command(
         key_field=key_field if key_field is not None else UNSET,
         changes=changes if changes is not None else UNSET,
     )
-    async with FeedClient(server, token=read_token(token_file)) as client:
+    async with FeedClient(server, token=read_token(token_file), ca_file=ca_file) as client:
         if change == ChangeSettings():
             found = await client.settings(feed)
         else:

@@ -7,6 +7,7 @@ import re
 import sys
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -15,13 +16,14 @@ from cyclopts import App, Parameter
 from headrace.cli.hydration_progress import hydration_progress
 from headrace.cli.listen_exec import EachCommand, KeptCommand
 from headrace.cli.listen_follow import Commands, Stdout, follow
-from headrace.cli.listen_options import HandingOptions
+from headrace.cli.listen_options import FilterOptions, HandingOptions
 from headrace.cli.listen_parked import app as parked_app
 from headrace.client.credential import Credential
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import BeyondHead, FeedNotFound, FeedRecreated, SequenceNotAvailable, Usage
-from headrace.listener import BookmarkStore, Listener, ListenerSettings, open_bookmarks
+from headrace.listener import BookmarkStore, Listener, ListenerSettings, open_bookmarks, shard_id
 from headrace.listener.events import Start
+from headrace.wire.documents import ms_of_rfc3339
 
 app = App(name="listen", help="Follow a feed from a durable bookmark.")
 app.command(parked_app, name="parked")
@@ -40,11 +42,13 @@ def listen_command(
     listener_id: str = "listen",
     bookmark: Annotated[str | None, Parameter(env_var="HEADRACE_BOOKMARK")] = None,
     snapshot: Literal["never", "needed"] = "never",
+    filtering: FilterOptions | None = None,
     handing: HandingOptions | None = None,
     once: Annotated[bool, Parameter(negative=())] = False,
     hold: Annotated[bool, Parameter(negative=())] = False,
     server: Annotated[str, Parameter(env_var="HEADRACE_SERVER")] = "http://127.0.0.1:8470",
     token_file: Path | None = None,
+    ca_file: Path | None = None,
     insecure: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Follow a feed until told to stop; each change at least once, in order.
@@ -54,8 +58,8 @@ def listen_command(
     feed
         The change-feed-id.
     from_
-        Where to begin without a bookmark: oldest, head, a sequence id, or snapshot (the publisher's state, then what is
-        newer). A saved bookmark wins, and says so.
+        Where to begin without a bookmark: oldest, head, a sequence id, snapshot (the publisher's state, then what is newer),
+        or a time (2026-11-22T07:00:00Z): the first entry committed then or later. A saved bookmark wins, and says so.
     listener_id
         The name under which the place is kept, here and at the server.
     bookmark
@@ -71,28 +75,24 @@ def listen_command(
         Address of the server (HEADRACE_SERVER).
     token_file
         File that holds the bearer token (else HEADRACE_TOKEN).
+    ca_file
+        PEM file of the authorities to trust (else HEADRACE_TLS_CA, else the public ones).
     insecure
         Send the token over plain http to another machine.
     """
-    given = handing or HandingOptions()
-    refusals, words = given.refusals(), given.words()
+    given, filters = handing or HandingOptions(), filtering or FilterOptions()
+    settings, words = _settings(given, filters, once=once, hold=hold), given.words()
     check_feed_id(feed)
     check_agent_id(listener_id, "listener-id")
-    start = parse_start(from_)
-    settings = ListenerSettings(
-        drain=once,
-        hold=hold,
-        failures_max=ONCE_FAILURES_MAX if once else None,
-        refusals=refusals,
-        bookmark_changes_max=ACK_CHANGES_MAX if given.ack == "line" else 1,
-    )
-    where = Kept.of(bookmark, feed, listener_id)
+    start, wanted = parse_start(from_), filters.wanted()
+    where = Kept.of(bookmark, feed, shard_id(listener_id, wanted.shard))
     new = not where.exists()
     token = Credential.find(token_file)
     with closing(open_bookmarks(where.text)) as bookmarks, hydration_progress(as_json=given.json) as tell:
         listener = Listener(
             server, feed, listener_id, bookmarks,
-            start=start, token=token, insecure=insecure, settings=settings, on_progress=tell,
+            start=start, wanted=wanted, token=token, insecure=insecure, ca_file=ca_file, settings=settings,
+            on_progress=tell,
         )  # fmt: skip
         try:
             _listen(listener, where, words, given.ack, snapshots=snapshot == "needed" or start == "snapshot")
@@ -100,6 +100,17 @@ def listen_command(
             if new:  # a mistyped name leaves nothing behind
                 where.remove(bookmarks)
             raise
+
+
+def _settings(given: HandingOptions, filters: FilterOptions, *, once: bool, hold: bool) -> ListenerSettings:
+    return ListenerSettings(
+        drain=once,
+        hold=hold,
+        change_filter=filters.change_filter,
+        failures_max=ONCE_FAILURES_MAX if once else None,
+        refusals=given.refusals(),
+        bookmark_changes_max=ACK_CHANGES_MAX if given.ack == "line" else 1,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +148,7 @@ class Kept:
 
 def _listen(listener: Listener, where: Kept, words: list[str] | None, ack: str, *, snapshots: bool) -> None:
     """Follow with the bookmarks of ``where``, and say in an error what to do with them."""
+    listener.check_filter()
     saved = listener.bookmark()
     if saved is not None:
         print(f"going on after sequence id {saved.sequence_id}, as {where} says", file=sys.stderr)
@@ -155,12 +167,23 @@ def _listen(listener: Listener, where: Kept, words: list[str] | None, ack: str, 
 
 
 def parse_start(text: str) -> Start:
-    """Return what ``--from`` means; Usage for anything but oldest, head, snapshot or a sequence id from 1 up."""
+    """Return what ``--from`` means; Usage for anything but oldest, head, snapshot, a sequence id from 1 up, or a time."""
     match text:
         case "oldest" | "head" | "snapshot":
             return text
         case _ if text.isascii() and text.isdigit() and int(text) >= 1:
             return int(text)
+        case _ if _is_time(text):
+            return datetime.fromisoformat(text.upper())
     raise Usage(
-        f"--from: {text!r} is not a place", hint="Write oldest, head, snapshot, or a sequence id such as 63."
+        f"--from: {text!r} is not a place",
+        hint="Write oldest, head, snapshot, a sequence id such as 63, or a time with its zone such as "
+        "2026-11-22T07:00:00Z.",
     )
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return ms_of_rfc3339(text) >= 0
+    except (ValueError, OverflowError):
+        return False

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Coroutine
 from contextlib import aclosing
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from headrace.cli.listen_exec import Command
 from headrace.cli.listen_lines import LINE_BEGINS, snapshot_lines
@@ -30,6 +30,9 @@ class CommandFailed(HeadraceError):
 class Sink(Protocol):
     """Where what comes goes."""
 
+    holds_parked: ClassVar[bool]
+    """Does it hold back later entries of parked keys? Else a listener with parked entries does not begin."""
+
     async def begin(self) -> None:
         """Make ready; called once, before anything comes."""
 
@@ -42,6 +45,8 @@ class Sink(Protocol):
 
 class Stdout:
     """Lines on stdout."""
+
+    holds_parked: ClassVar = False
 
     def __init__(self) -> None:
         self._output = LineOutput(sys.stdout.fileno())
@@ -66,6 +71,8 @@ class Stdout:
 class Commands:
     """A command, with what was chosen for entries that it refuses."""
 
+    holds_parked: ClassVar = True
+
     def __init__(self, listener: Listener, command: Command, name: str) -> None:
         self._command = command
         self._name = name
@@ -85,7 +92,7 @@ class Commands:
                 await self._command.take_part(delivery)
                 self._handover.note(delivery)
                 return
-            await self._handover.hand_all(delivery.changes, stop.is_set)
+            await self._handover.hand_all(delivery.changes, stop.is_set, behind=delivery.place)
         except EntryRefused as error:
             raise self._failed(error) from None
 
@@ -113,7 +120,8 @@ async def follow(listener: Listener, sink: Sink, *, snapshots: bool) -> None:
     try:
         async with listener:
             await _with_grace(sink.begin(), stopped)
-            async with aclosing(listener.deliveries(snapshots=snapshots)) as deliveries:
+            come = listener.deliveries(snapshots=snapshots, holds_parked=sink.holds_parked)
+            async with aclosing(come) as deliveries:
                 while not stop.is_set():
                     coming = asyncio.ensure_future(anext(deliveries, None))
                     await asyncio.wait({coming, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -19,6 +19,7 @@ from headrace.entries.feed import check_feed_id
 from headrace.errors import SetupMissing
 
 if TYPE_CHECKING:
+    from headrace.pipeline.session import SessionSettings
     from headrace.pipeline.tables import Progress, Summary
 
 SHORT_ENTRIES_MAX: Final = 200_000
@@ -76,6 +77,7 @@ def tables(
     log_file: Path | None = None,
     server: Annotated[str, Parameter(env_var="HEADRACE_SERVER")] = "http://127.0.0.1:8470",
     token_file: Path | None = None,
+    ca_file: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Keep one Delta table per source table of a feed: the latest row of each key. Until told to stop, or --once.
@@ -102,34 +104,41 @@ def tables(
         Address of the server (HEADRACE_SERVER).
     token_file
         File that holds the bearer token (else HEADRACE_TOKEN).
+    ca_file
+        PEM file of the authorities to trust (else HEADRACE_TLS_CA, else the public ones).
     json
         Print one JSON document at the end.
     """
     check_feed_id(feed)
     _check_installed()
     from headrace.pipeline.ledger import FOLDER, local_folder
-    from headrace.pipeline.session import SessionSettings, open_session
-    from headrace.pipeline.tables import entries_waiting, run_tables
+    from headrace.pipeline.session import SessionSettings
+    from headrace.pipeline.tables import entries_waiting
 
-    token = str(token_file) if token_file is not None else ""
-    waiting = entries_waiting(server, feed, to, token)
+    token, ca = ("" if file is None else str(file) for file in (token_file, ca_file))
+    waiting = entries_waiting(server, feed, to, token, ca)
     log = log_file if log_file is not None else local_folder(to) / FOLDER / "spark.log"
     _tell(f"starting Spark; its own output goes to {log}")
     short = once and waiting <= SHORT_ENTRIES_MAX
     name = f"headrace tables of {feed}"
-    spark = open_session(
-        SessionSettings(log_file=log, name=name, master=master, memory=memory, short_lived=short)
-    )
-    place: Any = {"feed": feed, "to": to, "server": server, "checkpoint": checkpoint, "token_file": token}
+    settings = SessionSettings(log_file=log, name=name, master=master, memory=memory, short_lived=short)
+    place = {"feed": feed, "to": to, "server": server, "checkpoint": checkpoint}
+    files = {"token_file": token, "ca_file": ca}
+    summary = _run(settings, **place, **files, once=once, entries_max=max_entries)
+    _print_summary(summary, as_json=json)
+
+
+def _run(settings: SessionSettings, **job: Any) -> Summary:
+    """Run the tables job in a session of its own, until it ends or a signal comes."""
+    from headrace.pipeline.session import open_session
+    from headrace.pipeline.tables import run_tables
+
+    spark = open_session(settings)
     try:
         with stopping() as stop:
-            progress = _teller()
-            summary = run_tables(
-                spark, **place, once=once, entries_max=max_entries, progress=progress, stop=stop
-            )
+            return run_tables(spark, **job, progress=_teller(), stop=stop)
     finally:
         spark.stop()
-    _print_summary(summary, as_json=json)
 
 
 def _print_summary(summary: Summary, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""``headrace publisher grants``: print the least SQL rights that a PostgreSQL source needs. It changes nothing."""
+"""``headrace publisher grants``: print the least SQL rights that a source needs. It changes nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headrace.errors import Usage
+from headrace.publisher.databases import read_rights
 from headrace.publisher.dsn import find_dsn
+from headrace.publisher.grants import Party, merge
 
 Names = Annotated[list[str] | None, Parameter(negative=())]
 Flag = Annotated[bool, Parameter(negative=())]
@@ -25,7 +26,9 @@ def grants_command(
     dsn_file: Path | None = None,
     json: Flag = False,
 ) -> None:
-    """Print the SQL that gives the agent's role, and who attaches, no more rights than they need (PostgreSQL).
+    """Print the SQL that gives the agent's role, and who attaches, no more rights than they need.
+
+    PostgreSQL, MariaDB and MySQL. In the latter two a role is USER (at any host) or USER@HOST.
 
     Parameters
     ----------
@@ -42,30 +45,19 @@ def grants_command(
     json
         Print one JSON document.
     """
-    from headrace.publisher.postgres.connection import connect
-    from headrace.publisher.postgres.grants import Party, describe_others, make_grants, merge, read_tables
-
     source = find_dsn(dsn, dsn_file, os.environ)
-    if source.scheme not in {"postgresql", "postgres"}:
-        raise Usage(
-            f"{source.scheme} knows no roles",
-            hint="Only PostgreSQL asks for rights: give a postgresql:// DSN.",
-        )
     names = [part.strip() for name in table or () for part in name.split(",") if part.strip()]
-    connection = connect(source)
-    try:
-        tables = read_tables(connection, names)
-        grants = make_grants(connection, tables, role, application_role)
-    finally:
-        connection.close()
+    rights = read_rights(source, names, role, application_role)
     if json:
         print(
-            dump_json({"grants": [{"party": one.party.name.lower(), "sql": one.statement} for one in grants]})
+            dump_json(
+                {"grants": [{"party": one.party.name.lower(), "sql": one.statement} for one in rights.grants]}
+            )
         )
         return
     for party in Party:
-        lines = merge(one for one in grants if one.party is party)
+        lines = merge(one for one in rights.grants if one.party is party)
         if lines:
-            after = "" if party is Party.OWNER else ", after the first headrace publisher attach"
+            after = "" if party is Party.OWNER else f", {rights.when}"
             print("\n".join([f"-- for {party}{after}", *lines]))
-    print("\n".join(describe_others(tables, role)))
+    print("\n".join(rights.notes))

@@ -10,13 +10,13 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from headrace.cli.retention_settings import parse_segment_size
-from headrace.cli.serve_options import AccessOptions, RetentionOptions
+from headrace.cli.serve_options import AccessOptions, RetentionOptions, StreamOptions
 from headrace.log.log import LogSettings
 from headrace.log.opening import parse_store
 from headrace.runtime.shutdown import stop_event
 from headrace.server.run import ServeSettings, Serving, check_platform, run, serve
 
-_ACCESS, _RETENTION = AccessOptions(), RetentionOptions()
+_ACCESS, _RETENTION, _STREAMS = AccessOptions(), RetentionOptions(), StreamOptions()
 
 app = App(name="serve", help="Run the server: the durable log and its HTTP API.")
 
@@ -30,6 +30,7 @@ def serve_command(
     grpc: str = "127.0.0.1:8471",
     access: AccessOptions = _ACCESS,
     retention: RetentionOptions = _RETENTION,
+    streams: StreamOptions = _STREAMS,
     segment_size: str = "128m",
     disk_reserve: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -78,6 +79,7 @@ def serve_command(
         tls=access.tls(),
         snapshot_allow=access.origins(),
         log=log,
+        streams=streams.terms(),
     )
     run(_until_stopped(settings, as_json=json))
 

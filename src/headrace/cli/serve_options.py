@@ -1,4 +1,4 @@
-"""Options of ``headrace serve`` that belong together: who is let in, and what is kept for how long."""
+"""Options of ``headrace serve`` that belong together: who is let in, what is kept for how long, how streams are paced."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from headrace.access.opening import AuthSettings, auth_settings
 from headrace.access.tls import TlsSettings, tls_settings
-from headrace.cli.retention_settings import parse_retention
+from headrace.cli.retention_settings import parse_positive_duration, parse_retention, parse_segment_size
 from headrace.log.retention.plan import RetentionSettings
 from headrace.server.snapshots import Origin, parse_origins
+from headrace.server.streams.terms import StreamTerms
+from headrace.wire.batch import BATCH_ENTRIES_MAX
+from headrace.wire.compression import CompressionTerms
 
 
 @Parameter(name="*")
@@ -39,7 +43,7 @@ class AccessOptions:
         Serve only clients with a certificate of one of the authorities in this file.
     snapshot_allow
         Origin that listeners may be sent to for a publisher's snapshot, such as https://db1.example:8480; give it once for
-        each. Default: this machine only.
+        each. Default: a server that listens on this machine alone sends to this machine, any other nowhere.
     """
 
     auth_jwks: str | None = None
@@ -98,4 +102,58 @@ class RetentionOptions:
             self.subscriber_expiry,
             self.retention_every,
             self.hydration_lease,
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions:
+    """How the streams of gRPC are paced; the defaults are RFC-010's numbers.
+
+    Parameters
+    ----------
+    stream_heartbeat
+        A stream that has nothing to send says so after this long.
+    stream_batch
+        Most entries of a batch, up to 1000.
+    stream_gather
+        While a message is on its way, new entries are gathered for so long.
+    stream_queue
+        How many entries may wait for one subscriber.
+    stream_queue_bytes
+        How many bytes of them.
+    backpressure_timeout
+        A subscriber that takes nothing for so long while its queue is full loses its stream.
+    snappy_above
+        Batches above this size are compressed with Snappy, for who asks for it.
+    zstd_above
+        Batches above this size are compressed with Zstandard, for who asks for it.
+    """
+
+    stream_heartbeat: str = "5s"
+    stream_batch: Annotated[int, Parameter(validator=Number(gte=1, lte=BATCH_ENTRIES_MAX))] = (
+        BATCH_ENTRIES_MAX
+    )
+    stream_gather: str = "10ms"
+    stream_queue: Annotated[int, Parameter(validator=Number(gte=1))] = 10_000
+    stream_queue_bytes: str = "2m"
+    backpressure_timeout: str = "30s"
+    snappy_above: str = "4k"
+    zstd_above: str = "64k"
+
+    def terms(self) -> StreamTerms:
+        """Return the terms that the options mean; ConfigInvalid naming the option that is wrong."""
+        return StreamTerms(
+            heartbeat_s=parse_positive_duration(self.stream_heartbeat, "--stream-heartbeat"),
+            batch_entries=self.stream_batch,
+            gather_s=parse_positive_duration(self.stream_gather, "--stream-gather"),
+            queue_entries=self.stream_queue,
+            queue_bytes=parse_segment_size(self.stream_queue_bytes, "--stream-queue-bytes"),
+            backpressure_timeout_s=parse_positive_duration(
+                self.backpressure_timeout, "--backpressure-timeout"
+            ),
+            compression=CompressionTerms(
+                snappy_above=parse_segment_size(self.snappy_above, "--snappy-above"),
+                zstd_above=parse_segment_size(self.zstd_above, "--zstd-above"),
+            ),
         )

@@ -23,6 +23,9 @@ _WRITE_FAILED: Final = "Internal error from Core"
 """What grpcio makes of a write into a call that has just ended, in place of the status that ended it (grpc/grpc#36066)."""
 
 
+_FOREIGN: Final = "http2 header with status"
+"""What gRPC says of an answer that no gRPC server gave: a proxy's 404, 429 or 403, with the status behind it."""
+
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -80,7 +83,8 @@ def error_of_status(error: grpc.aio.AioRpcError) -> errors.HeadraceError:
     code = next((str(value) for key, value in error.trailing_metadata() or () if key == "headrace-code"), "")
     kind = errors.by_code(code) if code else errors.HeadraceError
     if kind is errors.HeadraceError:
-        if error.code() is grpc.StatusCode.UNAVAILABLE or error.details() == _WRITE_FAILED:
+        foreign = error.details() == _WRITE_FAILED or _FOREIGN in (error.details() or "")
+        if foreign or error.code() is grpc.StatusCode.UNAVAILABLE:
             kind = errors.ServerUnreachable
         elif error.code() is grpc.StatusCode.UNAUTHENTICATED:
             kind = errors.Unauthenticated

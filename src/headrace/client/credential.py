@@ -55,6 +55,11 @@ class Credential:
         """Return where the token is from, never the token."""
         return f"Credential(from {self._file or 'HEADRACE_TOKEN'})"
 
+    @property
+    def renews(self) -> bool:
+        """True if the token is in a file, which may hold another one later."""
+        return self._file is not None
+
     def token(self) -> str:
         """Return the token as it is now. A file that can't be read just now, or holds none, leaves the one that is known."""
         if self._file is None:

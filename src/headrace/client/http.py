@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote
@@ -18,10 +19,12 @@ import msgspec
 
 from headrace import errors
 from headrace.client.credential import Credential, check_may_send
+from headrace.client.http_problem import judged_by_token, problem_of
 from headrace.client.tls import client_context
 from headrace.entries.bookmark import Bookmark
 from headrace.wire import documents as doc
-from headrace.wire.retention_documents import RetentionView
+from headrace.wire.filters import EVERYTHING, EntryFilter
+from headrace.wire.retention_documents import RetentionView, Rotated
 
 T = TypeVar("T")
 
@@ -58,23 +61,27 @@ class FeedClient:
         token: str | Credential | None = None,
         timeout_s: float = 30.0,
         insecure: bool = False,
+        ca_file: Path | None = None,
     ) -> None:
         """Speak to ``server`` (``http://host:port``); ``token`` is sent as a bearer token to that origin only.
 
         A Credential is asked at each call, so its file may change. TokenExposed where a token would go in clear to another
-        machine, unless ``insecure``; ConfigInvalid if the TLS files of the environment can't be used.
+        machine, unless ``insecure``. ``ca_file``: the authorities to trust, else those of the environment (``client.tls``);
+        ConfigInvalid if a TLS file can't be used.
         """
         if not server.startswith(("http://", "https://")):
             raise errors.Usage(f"{server!r} is not a server address", hint="Write http://HOST:PORT.")
         self.server = server.rstrip("/")
+        self.ca_file = ca_file
         self._timeout_s = timeout_s
         credential = Credential(token) if isinstance(token, str) and token else token or None
+        self._credential = credential
         if credential is not None:
             check_may_send(self.server, insecure=insecure)
         try:
             self._http = httpx.AsyncClient(
                 base_url=self.server,
-                verify=client_context() if self.server.startswith("https://") else True,
+                verify=client_context(ca_file) if self.server.startswith("https://") else True,
                 event_hooks={"request": [credential.request_hook(self.server)]} if credential else None,
                 timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
                 limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
@@ -184,14 +191,18 @@ class FeedClient:
         bookmark: Bookmark | None = None,
         timeout_ms: int = 30_000,
         limit: int | None = None,
+        wanted: EntryFilter = EVERYTHING,
     ) -> doc.ChangesList:
-        """Long poll: the entries after ``after`` as soon as there are any, an empty list at the time-out."""
+        """Long poll: the entries after ``after`` as soon as there are any, an empty list at the time-out.
+
+        With ``wanted``, only those that pass; go on from ``last_sequence_id``.
+        """
         params = {"listener-id": listener_id, "after-sequence-id": after, "timeout-ms": timeout_ms}
         return await self._json(
             "GET",
             f"{_feed(feed)}/poll",
             doc.ChangesList,
-            params=params | _given(limit=limit),
+            params=params | _given(limit=limit) | wanted.parameters(),
             headers=place_headers(bookmark),
             timeout_s=self._timeout_s + timeout_ms / 1000,
         )
@@ -204,15 +215,29 @@ class FeedClient:
         *,
         limit: int | None = None,
         bookmark: Bookmark | None = None,
+        wanted: EntryFilter = EVERYTHING,
     ) -> doc.ChangesList:
-        """Return the entries ``first`` … ``last`` (inclusive), as many as the server's limits allow in one answer."""
+        """Return the entries ``first`` … ``last`` (inclusive), as many as the server's limits allow in one answer.
+
+        With ``wanted``, only those that pass; go on from ``last_sequence_id``.
+        """
         return await self._json(
             "GET",
             f"{_feed(feed)}/entries",
             doc.ChangesList,
-            params={"beg-sequence-id": first} | _given(**{"end-sequence-id": last, "limit": limit}),
+            params={"beg-sequence-id": first}
+            | _given(**{"end-sequence-id": last, "limit": limit})
+            | wanted.parameters(),
             headers=place_headers(bookmark),
         )
+
+    async def read_since(self, feed: str, ms: int, *, limit: int | None = None) -> doc.ChangesList:
+        """Return the entries from the first one on that was committed at ``ms`` (UTC milliseconds since 1970) or later.
+
+        A time in the future is the head, one below the retained range SequenceNotAvailable.
+        """
+        params = {"after-time": ms} | _given(limit=limit)
+        return await self._json("GET", f"{_feed(feed)}/entries", doc.ChangesList, params=params)
 
     async def read_frames(
         self, feed: str, first: int, last: int, *, incarnation: str | None = None, lsn: str | None = None
@@ -259,6 +284,10 @@ class FeedClient:
         """Return what retention keeps and would drop now, and why."""
         return await self._json("GET", "/retention", RetentionView)
 
+    async def rotate_streams(self) -> int:
+        """Ask the subscribers of this server's open streams to begin a new file; returns how many streams there are."""
+        return (await self._json("POST", "/streams/rotate", Rotated)).streams
+
     async def alarms(self) -> list[doc.AlarmView]:
         """Return the alarms, raised ones first."""
         return (await self._json("GET", "/alarms", doc.AlarmList)).alarms
@@ -279,10 +308,15 @@ class FeedClient:
     async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
         answer = await self._send(method, path, **options)
         if answer.status_code >= 400:
-            raise problem_of(answer.status_code, answer.content)
+            raise self.problem(answer)
         if answer.status_code >= 300:
             raise _no_headrace(answer, f"status {answer.status_code}")
         return answer
+
+    def problem(self, answer: httpx.Response) -> errors.HeadraceError:
+        """Return the error in ``answer``, which knows whether this client may have another token later."""
+        error = problem_of(answer.status_code, answer.content, answer.headers)
+        return judged_by_token(error, self._credential)
 
     async def _send(
         self,
@@ -315,29 +349,6 @@ class FeedClient:
         except httpx.RequestError as error:
             reason = str(error) or type(error).__name__
             raise errors.ServerUnreachable(f"{self.server}: {reason}") from None
-
-
-def problem_of(status: int, content: bytes) -> errors.HeadraceError:
-    """Return the error that a problem document (RFC 9457) stands for; a 5xx without one is ``unavailable``.
-
-    A 5xx whose code says nothing more (``failed``, or one that this version does not know) is ``unavailable`` too: what
-    became of a write is then not known, and whoever asked may ask again.
-    """
-    try:
-        problem = msgspec.json.decode(content, type=dict[str, Any])
-        kind = errors.by_code(str(problem["code"]))
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
-        kind = errors.Unavailable if status >= 500 else errors.HeadraceError
-        return kind(
-            f"the server answered {status}: {content[:200].decode(errors='replace')}",
-            hint="Is this address a Headrace server?",
-        )
-    if kind is errors.HeadraceError and status >= 500:
-        kind = errors.Unavailable
-    error = kind(str(problem.get("detail", "")), hint=str(problem.get("hint", kind.hint)))
-    known = {"type", "title", "status", "detail", "code", "hint"}
-    error.members = {name: value for name, value in problem.items() if name not in known}
-    return error
 
 
 def _encode(body: msgspec.Struct) -> bytes:

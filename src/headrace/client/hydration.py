@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from headrace import errors
-from headrace.client.http import FeedClient, problem_of
+from headrace.client.http import FeedClient
 from headrace.wire.hydration_documents import HydrationLease, TakeHydration
 
 TEMPORARY_REDIRECT: Final = 307
@@ -44,7 +44,7 @@ class HydrationClient(FeedClient):
         params = {name: value for name, value in given.items() if value is not None}
         answer = await self._send("GET", f"/feeds/{quote(feed, safe='')}/snapshot", params=params)
         if answer.status_code >= 400:
-            raise problem_of(answer.status_code, answer.content)
+            raise self.problem(answer)
         location = answer.headers.get("Location", "")
         if answer.status_code != TEMPORARY_REDIRECT or not location.startswith(("http://", "https://")):
             raise errors.ServerUnreachable(

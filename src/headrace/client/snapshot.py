@@ -7,28 +7,28 @@ follows no redirect and takes no proxy from the environment: whatever stands the
 from __future__ import annotations
 
 import asyncio
-import zlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import httpx
 import msgspec
-import zstandard
 
-from headrace.client.http import CONNECT_TIMEOUT_S, problem_of
+from headrace.client.http import CONNECT_TIMEOUT_S
+from headrace.client.http_problem import problem_of
 from headrace.client.hydration import HydrationClient
 from headrace.client.snapshot_body import SnapshotBody, SnapshotHeader, SnapshotRow
+from headrace.client.snapshot_decoding import decoder_of
 from headrace.client.tls import client_context
 from headrace.errors import HeadraceError, ServerUnreachable, SnapshotBroken
 
 IDLE_S_MAX: Final = 60.0
 """A publisher that sends nothing for so long is taken for gone; what came still counts."""
 PIECE_BYTES: Final = 16 << 10
-"""Compressed bytes are taken in pieces of this size, so that a piece's rows stay few."""
-DECODED_BYTES_MAX: Final = 1 << 20
-"""Decoded at once."""
+"""Encoded bytes are taken in pieces of this size: how much of a fetch that was cut may come twice."""
+SHORT_BYTES_MAX: Final = 64 << 10
+"""Taken of an answer that is no snapshot: a problem, or how far it is."""
 PAUSE_S_MAX: Final = 30.0
 """A longer Retry-After is not waited out."""
 ACCEPTED: Final = "zstd, gzip"
@@ -54,10 +54,6 @@ class SnapshotFound:
     bytes_total: int | None
 
 
-class _Decoder(Protocol):
-    def __call__(self, data: bytes) -> Iterator[bytes]: ...
-
-
 class SnapshotFetch:
     """One listener's fetch of one snapshot at a time. Call :meth:`open`, then :meth:`rows`; after an error again, naming it.
 
@@ -70,7 +66,7 @@ class SnapshotFetch:
         self._feed = feed
         self._listener_id = listener_id
         self._http = httpx.AsyncClient(
-            verify=client_context(),
+            verify=client_context(client.ca_file),
             timeout=httpx.Timeout(IDLE_S_MAX, connect=CONNECT_TIMEOUT_S),
             trust_env=False,
             follow_redirects=False,
@@ -80,7 +76,8 @@ class SnapshotFetch:
         self.bytes_done = 0
         self.begun = False
         self.body = SnapshotBody()
-        self._decode: _Decoder = _identity
+        self._decode = decoder_of("identity")
+        self._torn = False  # within a piece, so that what follows bytes_done can't be decoded
 
     @property
     def header(self) -> SnapshotHeader | None:
@@ -98,7 +95,7 @@ class SnapshotFetch:
         )
         headers = {"Accept-Encoding": ACCEPTED}
         known = self.found if self.found is not None and self.found.snapshot_id == snapshot_id else None
-        if known is not None and self.bytes_done and not self.body.ended:
+        if known is not None and self.bytes_done and not self.body.ended and not self._torn:
             headers |= {"Range": f"bytes={self.bytes_done}-", "If-Range": known.etag}
         answer = await self._get(address, headers)
         if answer.status_code == 202:
@@ -126,16 +123,16 @@ class SnapshotFetch:
             async for data in answer.aiter_raw():  # as it comes: what was received before a cut counts
                 for at in range(0, len(data), PIECE_BYTES):
                     piece = data[at : at + PIECE_BYTES]
+                    self._torn = True
                     for decoded in self._decode(piece):
                         rows = self.body.take(decoded)
                         self._check_header(found)
                         if rows:
                             yield rows
                     self.bytes_done += len(piece)
+                    self._torn = False
         except httpx.HTTPError as error:
             raise ServerUnreachable(f"the snapshot was cut: {str(error) or type(error).__name__}") from None
-        except (zlib.error, zstandard.ZstdError) as error:
-            raise SnapshotBroken(f"the snapshot can't be decompressed: {error}") from None
         finally:
             await self._let_go()
         if found.bytes_total is not None and self.bytes_done < found.bytes_total:
@@ -172,16 +169,20 @@ class SnapshotFetch:
             return SnapshotBroken(
                 f"{_place(str(answer.url))}: status {answer.status_code} instead of a snapshot"
             )
-        return problem_of(answer.status_code, content)
+        return problem_of(answer.status_code, content, answer.headers)
 
     async def _content(self, answer: httpx.Response) -> bytes:
         """Read a short answer, decoded; a longer one is cut: it is only shown to people."""
         found = b""
         try:
-            async for data in answer.aiter_bytes():
-                found += data
-                if len(found) > DECODED_BYTES_MAX:
-                    break
+            decode = decoder_of(answer.headers.get("Content-Encoding", "identity"))
+            async for data in answer.aiter_raw():
+                for decoded in decode(data):
+                    found += decoded
+                    if len(found) > SHORT_BYTES_MAX:
+                        return found[:SHORT_BYTES_MAX]
+        except SnapshotBroken:
+            return found  # the status says enough
         except httpx.HTTPError as error:
             raise ServerUnreachable(
                 f"{_place(str(answer.url))}: {str(error) or type(error).__name__}"
@@ -192,7 +193,7 @@ class SnapshotFetch:
 
     def _begin(self, found: SnapshotFound) -> None:
         self.bytes_done, self.begun, self.body = 0, False, SnapshotBody()
-        self._decode = _decoder(found.encoding)
+        self._decode, self._torn = decoder_of(found.encoding), False
 
     def _check_range(self, answer: httpx.Response, found: SnapshotFound, known: SnapshotFound | None) -> None:
         begins = answer.headers.get("Content-Range", "").startswith(f"bytes {self.bytes_done}-")
@@ -232,32 +233,6 @@ def _found_in(answer: httpx.Response) -> SnapshotFound:
         )
     except (KeyError, ValueError) as error:
         raise SnapshotBroken(f"{_place(str(answer.url))}: a header is missing or wrong: {error}") from None
-
-
-def _decoder(encoding: str) -> _Decoder:
-    if encoding == "identity":
-        return _identity
-    if encoding == "gzip":
-        inflate = zlib.decompressobj(wbits=31)
-
-        def gunzip(data: bytes) -> Iterator[bytes]:
-            while data:
-                yield inflate.decompress(data, DECODED_BYTES_MAX)
-                data = inflate.unconsumed_tail
-
-        return gunzip
-    if encoding == "zstd":
-        expand = zstandard.ZstdDecompressor().decompressobj()
-
-        def unzstd(data: bytes) -> Iterator[bytes]:
-            yield expand.decompress(data)
-
-        return unzstd
-    raise SnapshotBroken(f"the snapshot has the encoding {encoding[:40]!r}, which was not asked for")
-
-
-def _identity(data: bytes) -> Iterator[bytes]:
-    yield data
 
 
 def _place(address: str) -> str:

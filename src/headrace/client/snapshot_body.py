@@ -14,8 +14,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from headrace.errors import SnapshotBroken
 
-LINE_BYTES_MAX: Final = 64 << 20
-"""No row's text is longer: an entry is 1 MiB by default, and a server may allow more."""
+LINE_BYTES_MAX: Final = 16 << 20
+"""No line is longer. An entry takes 1 MiB; but a row that was parked for its size still stands in the source."""
 READABLE_TO: Final = 1
 """The newest version of the format that this program reads."""
 _END: Final = b'{"end":'
@@ -69,17 +69,20 @@ class SnapshotBody:
         self.header: SnapshotHeader | None = None
         self.rows = 0
         self.ended = False
-        self._rest = b""
+        self._rest = bytearray()
         self._crc32c = 0
 
     def take(self, data: bytes) -> list[SnapshotRow]:
         """Return the rows that ``data`` completes. SnapshotBroken: nothing of this snapshot counts."""
-        whole, newline, self._rest = (self._rest + data).rpartition(b"\n")
-        if len(self._rest) > LINE_BYTES_MAX:
-            raise SnapshotBroken(f"a line of the snapshot is longer than {LINE_BYTES_MAX} bytes")
+        ended, newline, rest = data.rpartition(b"\n")
         if not newline:
+            self._rest += data
+            self._check_length(len(self._rest))
             return []
+        whole = bytes(self._rest) + ended
+        self._rest = bytearray(rest)
         lines = whole.split(b"\n")
+        self._check_length(max(map(len, lines)))
         if self.ended:
             raise SnapshotBroken("the snapshot goes on after its end")
         last = lines.pop() if lines[-1].startswith(_END) else None
@@ -92,7 +95,7 @@ class SnapshotBody:
             self.rows += sum(not row.is_control for row in found)
             if last is not None:
                 self._end(msgspec.json.decode(last, type=_EndLine).end)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SnapshotBroken(f"a line of the snapshot can't be read: {error}") from None
         return found
 
@@ -100,6 +103,10 @@ class SnapshotBody:
         """No more bytes come. SnapshotBroken unless all is there."""
         if not self.ended or self._rest:
             raise SnapshotBroken("the snapshot ends without its last line")
+
+    def _check_length(self, size: int) -> None:
+        if size > LINE_BYTES_MAX:
+            raise SnapshotBroken(f"a line of the snapshot is longer than {LINE_BYTES_MAX} bytes")
 
     def _end(self, end: _End) -> None:
         checksum = f"{self._crc32c:08x}"

@@ -1,6 +1,7 @@
 """TLS of a client: which authorities it trusts, and the certificate that it shows, from the environment of the process.
 
-``HEADRACE_TLS_CA``: a PEM file of authorities, instead of the public ones (``SSL_CERT_FILE`` works too).
+``HEADRACE_TLS_CA``: a PEM file of authorities, instead of the public ones (``SSL_CERT_FILE`` works too). A file that is
+given to the client itself (``--ca-file``) wins.
 ``HEADRACE_TLS_CERT`` and ``HEADRACE_TLS_KEY``: what to show to a server that was given ``--tls-client-ca``.
 """
 
@@ -36,15 +37,19 @@ def channel_credentials() -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(roots, private, chain)
 
 
-def client_context() -> ssl.SSLContext:
-    """Return the TLS context of this process's calls; ConfigInvalid, naming the variable, if a file can't be used."""
+def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
+    """Return the TLS context of a client's calls; ConfigInvalid, naming option or variable, if a file can't be used.
+
+    ``ca_file``: the authorities to trust, else those of the environment.
+    """
     ca, cert, key = (os.environ.get(name) or None for name in (CA, CERT, KEY))
     if key is not None and cert is None:
         raise ConfigInvalid(f"{KEY} is set, and {CERT} is not", hint="A client certificate needs both.")
+    ca, named = (ca, CA) if ca_file is None else (str(ca_file), "--ca-file")
     try:
         context = ssl.create_default_context(cafile=ca) if ca is not None else httpx.create_ssl_context()
     except OSError as error:
-        raise ConfigInvalid(f"{CA} {ca}: can't be used: {error.strerror or error}") from None
+        raise ConfigInvalid(f"{named} {ca}: can't be used: {error.strerror or error}") from None
     if cert is not None:
         try:
             # Without a password of its own, OpenSSL would ask for one on the terminal.

@@ -5,24 +5,21 @@
     HeadraceError
     ├── Refused                     the request can't be served as it is; nothing was written
     │   ├── InvalidRequest          400  malformed, unknown member, wrong type (names the member)
-    │   ├── TooLarge, FeedNotFound  413  body or entry over the limit; 404
+    │   ├── TooLarge 413, UriTooLong 414, HeadersTooLarge 431, FeedNotFound 404
     │   ├── Unauthenticated 401, Forbidden 403, TicketRefused 403    who asks must show that it may
-    │   ├── NotRegistered           409  publisher or listener never registered
+    │   ├── NotRegistered 409, ListenersTooMany 409, ListenerTaken 403    publisher or listener; whose it is
     │   ├── FeedOwned, Fenced       409  another agent owns the feed; a newer registration took over
     │   ├── Quarantined             423  the publisher sent an entry twice; an operator must release it
     │   ├── DuplicateEntry, SequenceGap   409  ``sequence-id`` already in the feed, or beyond the next one
-    │   ├── OffsetMismatch          409  ``expected-offset`` is not where the log is
-    │   ├── ExpectedOffsetRequired  409  the feed's settings ask for ``expected-offset``
+    │   ├── OffsetMismatch, ExpectedOffsetRequired   409  ``expected-offset`` is another; the feed asks for it
     │   ├── StreamFailed            409  an append before it on the same gRPC stream was refused
-    │   ├── FeedRecreated           409  the bookmark is of another incarnation or another history
-    │   ├── BeyondHead              409  the place named is above the head
-    │   ├── SequenceNotAvailable, LsnNotAvailable   410  the range was dropped by retention
-    │   ├── SequenceLost            410  the range was damaged and skipped by a repair
+    │   ├── FeedRecreated, BeyondHead     409  the bookmark is of another history; the place is above the head
+    │   ├── SequenceNotAvailable, LsnNotAvailable, SequenceLost   410  dropped by retention; skipped by a repair
     │   └── NoSnapshot 404, SnapshotForbidden 403, SnapshotGone 410    the publisher's snapshots
     ├── Unavailable                 try again later (503)
-    │   ├── StoreUnavailable        the store can't persist
-    │   ├── DiskReserve             the volume is nearly full; appends wait, readers go on
-    │   ├── WriterStopped           an fsync failed: no append until a restart
+    │   ├── StoreUnavailable, ServerBusy, BodyTooSlow (408)    the store can't persist; bodies: too many bytes, too slow
+    │   ├── BackpressureTimeout     a subscriber took nothing for too long
+    │   ├── DiskReserve, WriterStopped   the volume is nearly full; an fsync failed: no append until a restart
     │   ├── KeysUnavailable         the keys that tokens are checked with can't be had
     │   ├── SnapshotUnavailable, SnapshotBroken   no snapshot just now, or what came is none that is whole
     │   ├── ClockLead               the log's clock leads the wall clock by too much
@@ -34,17 +31,28 @@
         ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced         exit 3
         ├── SourceForbidden, StoreForbidden, StoreUnsafe   databases: rights, durability; exit 3
         ├── TokenExposed            a token would go over the network in clear; exit 3
-        ├── BookmarkMoved, BookmarkCorrupt, ParkedTooMany   a listener's own store; exit 3
+        ├── BookmarkMoved, BookmarkCorrupt, FilterDiffers, ParkedTooMany, ParkedWaiting   a listener's own store; exit 3
+        ├── SimpleInvalid, SimpleUnsupported   a message of the Simple Protocol, or a feature of it; exit 3
+        ├── SimpleSchemaMissing, SimpleBacklogFull   a consumer of it waits for more than its memory holds; exit 3
         └── ValueUnfit              a stored value does not fit the type its schema names; exit 3
 
-A code never changes once released. HTTP status, exit code and retryability are class attributes: every face says the same.
+A code never changes. HTTP status, exit code and what agents and listeners do (``recovery``) are class attributes.
 """
 
 from __future__ import annotations
 
-from headrace.errors.access import Forbidden, KeysUnavailable, TicketRefused, TokenExposed, Unauthenticated
+from headrace.errors.access import (
+    Forbidden,
+    KeysUnavailable,
+    ListenerTaken,
+    TicketRefused,
+    TokenExposed,
+    Unauthenticated,
+)
 from headrace.errors.answers import (
+    BackpressureTimeout,
     BeyondHead,
+    BodyTooSlow,
     ClockLead,
     DiskReserve,
     DuplicateEntry,
@@ -53,7 +61,9 @@ from headrace.errors.answers import (
     FeedOwned,
     FeedRecreated,
     Fenced,
+    HeadersTooLarge,
     InvalidRequest,
+    ListenersTooMany,
     LsnNotAvailable,
     MethodNotAllowed,
     NotRegistered,
@@ -64,22 +74,27 @@ from headrace.errors.answers import (
     SequenceGap,
     SequenceLost,
     SequenceNotAvailable,
+    ServerBusy,
     ServerUnreachable,
     StoreUnavailable,
     StreamFailed,
     TooLarge,
     Unavailable,
+    UriTooLong,
     WriterStopped,
 )
 from headrace.errors.listening import (
     BookmarkCorrupt,
     BookmarkMoved,
     EntryRefused,
+    FilterDiffers,
     ParkedNotFound,
     ParkedTooMany,
+    ParkedWaiting,
 )
 from headrace.errors.refusal import Refusal, complete_refusal, refusal_of, refused_with
-from headrace.errors.root import HeadraceError, SideEffects
+from headrace.errors.root import HeadraceError, Recovery, SideEffects
+from headrace.errors.simple import SimpleBacklogFull, SimpleInvalid, SimpleSchemaMissing, SimpleUnsupported
 from headrace.errors.snapshots import (
     NoSnapshot,
     SnapshotBroken,
@@ -115,7 +130,9 @@ from headrace.errors.stops import (
 __all__ = [
     "AgentFenced",
     "AttachUnsafe",
+    "BackpressureTimeout",
     "BeyondHead",
+    "BodyTooSlow",
     "BookmarkCorrupt",
     "BookmarkMoved",
     "ClockLead",
@@ -131,13 +148,17 @@ __all__ = [
     "FeedOwned",
     "FeedRecreated",
     "Fenced",
+    "FilterDiffers",
     "Forbidden",
     "FormatTooNew",
+    "HeadersTooLarge",
     "HeadraceError",
     "InvalidRequest",
     "JournalCorrupt",
     "JournalLoss",
     "KeysUnavailable",
+    "ListenerTaken",
+    "ListenersTooMany",
     "LsnNotAvailable",
     "MetadataCorrupt",
     "MethodNotAllowed",
@@ -147,18 +168,25 @@ __all__ = [
     "OutboxBehindFeed",
     "ParkedNotFound",
     "ParkedTooMany",
+    "ParkedWaiting",
     "PlatformUnsupported",
     "PortInUse",
     "Quarantined",
+    "Recovery",
     "Refusal",
     "Refused",
     "RouteNotFound",
     "SequenceGap",
     "SequenceLost",
     "SequenceNotAvailable",
+    "ServerBusy",
     "ServerUnreachable",
     "SetupMissing",
     "SideEffects",
+    "SimpleBacklogFull",
+    "SimpleInvalid",
+    "SimpleSchemaMissing",
+    "SimpleUnsupported",
     "SnapshotBroken",
     "SnapshotForbidden",
     "SnapshotGone",
@@ -176,6 +204,7 @@ __all__ = [
     "TooLarge",
     "Unauthenticated",
     "Unavailable",
+    "UriTooLong",
     "Usage",
     "ValueUnfit",
     "WriterStopped",

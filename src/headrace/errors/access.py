@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors.answers import Refused, Unavailable
+from headrace.errors.root import Recovery
 from headrace.errors.stops import Stopped
 
 # No ``side_effects`` of their own: an earlier try of an append may have been stored under a token that has ended since.
@@ -12,6 +13,7 @@ class Unauthenticated(Refused):
     """The request carries no token that is accepted here."""
 
     code = "unauthenticated"
+    recovery = Recovery.ATTEND  # keys rotate at the server, and a token file is renewed, while its users run
     hint = "Give a valid bearer token: --token-file or HEADRACE_TOKEN. `headrace token show` says what a token holds."
     http_status = 401
     exit_code = 3
@@ -20,8 +22,21 @@ class Unauthenticated(Refused):
 class Forbidden(Refused):
     """The token does not allow this."""
 
+    # A settled no, because waiting changes nothing in a token. Where the token is in a file it may be given another one, so
+    # the client makes its error one that may pass (``client.http_problem``).
+
     code = "forbidden"
     hint = "Ask for a token whose roles, feeds and tenant cover it: docs/reference/tokens.md."
+    http_status = 403
+    exit_code = 3
+
+
+class ListenerTaken(Refused):
+    """Another subject has registered a listener of this name."""
+
+    code = "listener-taken"
+    side_effects = "none"
+    hint = "Register under a name of your own (--listener-id). An admin's token may take it over by registering it."
     http_status = 403
     exit_code = 3
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.errors.root import HeadraceError
+from headrace.errors.root import HeadraceError, Recovery
 
 
 class Refused(HeadraceError):
@@ -32,10 +32,29 @@ class TooLarge(Refused):
     http_status = 413
 
 
+class UriTooLong(Refused):
+    """The address with its query string is longer than is taken."""
+
+    code = "uri-too-long"
+    side_effects = "none"
+    hint = "Name fewer members in the query string; names have at most 200 characters."
+    http_status = 414
+
+
+class HeadersTooLarge(Refused):
+    """The request's headers are too many or too long."""
+
+    code = "headers-too-large"
+    side_effects = "none"
+    hint = "Send fewer or shorter headers; look at what a proxy in between adds."
+    http_status = 431
+
+
 class FeedNotFound(Refused):
     """There is no such feed."""
 
     code = "feed-not-found"
+    publisher_recovery = Recovery.REGISTER  # which makes the feed
     side_effects = "none"
     hint = "A feed is made by the first registration of its publisher; check the name at GET /feeds."
     http_status = 404
@@ -63,8 +82,19 @@ class NotRegistered(Refused):
     """The publisher or listener has not registered with this feed."""
 
     code = "not-registered"
+    recovery = Recovery.REGISTER
     hint = "Register first: POST /publishers/register or POST /listeners/register."
     http_status = 409
+
+
+class ListenersTooMany(Refused):
+    """No more listeners can be registered with this feed."""
+
+    code = "listeners-too-many"
+    side_effects = "none"
+    hint = "Register again under a name that is there; those that are not seen for a week and hold nothing are forgotten."
+    http_status = 409
+    exit_code = 3
 
 
 class FeedOwned(Refused):
@@ -90,7 +120,7 @@ class Quarantined(Refused):
     """This publisher sent an entry that the feed already had; its posts are refused until it is released."""
 
     code = "quarantined"
-    hint = "Compare outbox and feed around the sequence id, then POST /publishers/{agent-id}/release."
+    hint = "Compare outbox and feed around the sequence id, then: headrace feeds release AGENT-ID."
     http_status = 423
     exit_code = 3
 
@@ -99,7 +129,7 @@ class DuplicateEntry(Refused):
     """The sequence id is already in the feed; the publisher is now quarantined."""
 
     code = "duplicate-entry"
-    hint = "Compare outbox and feed around the sequence id, then POST /publishers/{agent-id}/release."
+    hint = "Compare outbox and feed around the sequence id, then: headrace feeds release AGENT-ID."
     http_status = 409
     exit_code = 3
 
@@ -116,6 +146,7 @@ class OffsetMismatch(Refused):
     """The log is not where the append expected it to be."""
 
     code = "offset-mismatch"
+    recovery = Recovery.REGISTER
     hint = "Read the entries you have not seen, then append at `actual-next`."
     http_status = 409
 
@@ -132,7 +163,7 @@ class StreamFailed(Refused):
     """An append before this one on the same stream was not taken, so this one was not tried."""
 
     code = "stream-failed"
-    retryable = True
+    recovery = Recovery.WAIT
     hint = "Open a new stream; send first what was refused, or leave it out, then go on."
     http_status = 409
 
@@ -141,6 +172,7 @@ class FeedRecreated(Refused):
     """The bookmark belongs to another history of this feed."""
 
     code = "feed-recreated"
+    publisher_recovery = Recovery.REGISTER  # what it means shows when outbox and feed are compared
     hint = "The feed was made anew or restored: take a fresh start (headrace listen --from oldest) or a snapshot."
     http_status = 409
     exit_code = 3
@@ -192,7 +224,7 @@ class Unavailable(HeadraceError):
     # No ``side_effects`` of its own here and below, so ``possible``: an earlier try of an append may have been stored.
 
     code = "unavailable"
-    retryable = True
+    recovery = Recovery.WAIT
     http_status = 503
     hint = "Wait as Retry-After says and try again."
 
@@ -201,6 +233,28 @@ class StoreUnavailable(Unavailable):
     """The store can't persist; nothing was acknowledged."""
 
     code = "store-unavailable"
+
+
+class BackpressureTimeout(Unavailable):
+    """The subscriber took nothing for too long while its queue was full, so its stream was ended."""
+
+    code = "backpressure-timeout"
+    hint = "Subscribe again from the last LSN that was acked, and take entries faster."
+
+
+class ServerBusy(Unavailable):
+    """The server holds as many bytes of request bodies as it may."""
+
+    code = "server-busy"
+    hint = "Wait as Retry-After says and send it again; the bodies that are being sent are taken first."
+
+
+class BodyTooSlow(Unavailable):
+    """The request's body came too slowly, so the server did not wait for the rest."""
+
+    code = "body-too-slow"
+    hint = "Send it again; if the line is slow, send fewer entries at once."
+    http_status = 408
 
 
 class DiskReserve(Unavailable):

@@ -21,6 +21,17 @@ class BookmarkCorrupt(Stopped):
     exit_code = 3
 
 
+class FilterDiffers(Stopped):
+    """The bookmark was made with another filter: entries that the old one took away would be missing without a word."""
+
+    code = "filter-differs"
+    hint = (
+        "Ask for what was asked for before; or begin under another --listener-id; or go on from here with "
+        "--change-filter: what the old filter took away before this place never comes."
+    )
+    exit_code = 3
+
+
 class EntryRefused(Stopped):
     """The consumer refuses an entry."""
 
@@ -34,7 +45,21 @@ class ParkedTooMany(Stopped):
     """No more entries can be parked."""
 
     code = "parked-too-many"
-    hint = "Mend the consumer, then `headrace listen parked replay`; or drop what is parked; or raise --parked-max."
+    hint = (
+        "Mend the consumer, then `headrace listen parked replay`; or drop what is parked; or raise --parked-max, "
+        "--parked-bytes-max."
+    )
+    exit_code = 3
+
+
+class ParkedWaiting(Stopped):
+    """Entries are parked, and the way that was chosen would hand later entries of their keys over before them."""
+
+    code = "parked-waiting"
+    hint = (
+        "Mend the consumer, then `headrace listen parked replay`; or `headrace listen parked drop`. With --exec, or "
+        "Listener.run in code, a listener goes on beside what is parked."
+    )
     exit_code = 3
 
 

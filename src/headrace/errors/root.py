@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 SideEffects = Literal["none", "possible"]
 """Can something of an append that was not taken stand in the log, or still come to?"""
+
+
+class Recovery(StrEnum):
+    """What whoever goes on for ever (an agent, a listener) does after an error; each class of the tree says it, once.
+
+    ``WAIT``: it passes by itself, so again with backoff. ``ATTEND``: somebody must mend it elsewhere (a token, a table): an
+    alarm, then again with backoff, and it goes on by itself. ``REGISTER``: what was known of the server is out of date:
+    register anew, and go on from what that answers. ``END``: no repetition can mend it.
+    """
+
+    WAIT = "wait"
+    ATTEND = "attend"
+    REGISTER = "register"
+    END = "end"
 
 
 def printable(text: str) -> str:
@@ -18,7 +33,14 @@ class HeadraceError(Exception):
 
     code: ClassVar[str] = "failed"
     hint: ClassVar[str] = "See the log of the process for the reason."
+    recovery: Recovery = Recovery.END
+    """What a listener does, and an agent unless ``publisher_recovery`` says otherwise. An error may know better than its
+    class: a 403 to a client whose token is in a file."""
+    publisher_recovery: ClassVar[Recovery | None] = None
     retryable: ClassVar[bool] = False
+    """Can the same request succeed later without a change? Follows from the class's ``recovery``: that it is ``WAIT``."""
+    retry_after_s: float | None = None
+    """So long the server asks to be left alone; None if it did not say."""
     http_status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 1
     side_effects: ClassVar[SideEffects] = "possible"
@@ -33,6 +55,20 @@ class HeadraceError(Exception):
         self.advice = hint if hint is not None else self.hint
         self.members = {name.replace("_", "-"): value for name, value in members.items() if value is not None}
         super().__init__(self.detail)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.retryable = cls.recovery is Recovery.WAIT
+
+    @property
+    def may_pass(self) -> bool:
+        """True where the same call can succeed later, by itself or once somebody has mended what is outside."""
+        return self.recovery in {Recovery.WAIT, Recovery.ATTEND}
+
+    @property
+    def recovery_of_publisher(self) -> Recovery:
+        """What an agent does."""
+        return self.publisher_recovery or self.recovery
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_revive, (type(self), self.detail, self.advice, self.members))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.errors.root import HeadraceError
+from headrace.errors.root import HeadraceError, Recovery
 
 
 class Stopped(HeadraceError):
@@ -37,6 +37,7 @@ class TableNotFound(Stopped):
     """The source has no such table."""
 
     code = "table-not-found"
+    recovery = Recovery.ATTEND
     hint = "Check the name; the tables there are listed in the message."
     exit_code = 2
 
@@ -52,7 +53,7 @@ class SourceUnavailable(Stopped):
     """The source database can't be reached or is locked."""
 
     code = "source-unavailable"
-    retryable = True
+    recovery = Recovery.WAIT
     hint = "Check that the database is there and can be written by this user."
 
 
@@ -143,6 +144,7 @@ class AttachUnsafe(Stopped):
     """This table can't be attached without losing changes."""
 
     code = "attach-unsafe"
+    recovery = Recovery.ATTEND
     hint = "The message says which change would be lost and what makes it safe."
     exit_code = 3
 

@@ -15,18 +15,22 @@ to the consumer, in order, each at least once; exactly once where the bookmark c
 from headrace.listener.bookmarks import BookmarkStore, open_bookmarks
 from headrace.listener.change import Change
 from headrace.listener.file import FileBookmarks
-from headrace.listener.fold import Fold, apply_patch
+from headrace.listener.filtering import shard_id
+from headrace.listener.fold import Fold
 from headrace.listener.handover import Handover, OnError, Refusals, Refused
 from headrace.listener.listener import Listener, ListenerSettings
 from headrace.listener.parking import ParkedEntry
 from headrace.listener.parts import Batch, HydrationProgress, SnapshotBegin, SnapshotEnd, SnapshotRows
 from headrace.listener.seen import Seen
 from headrace.listener.sqlite import SqliteBookmarks
+from headrace.wire.filters import EntryFilter, Shard
+from headrace.wire.merge_patch import apply_patch
 
 __all__ = [
     "Batch",
     "BookmarkStore",
     "Change",
+    "EntryFilter",
     "FileBookmarks",
     "Fold",
     "Handover",
@@ -38,10 +42,12 @@ __all__ = [
     "Refusals",
     "Refused",
     "Seen",
+    "Shard",
     "SnapshotBegin",
     "SnapshotEnd",
     "SnapshotRows",
     "SqliteBookmarks",
     "apply_patch",
     "open_bookmarks",
+    "shard_id",
 ]

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from headrace.entries.bookmark import Bookmark
 from headrace.errors import Usage
-from headrace.listener.parking import ParkedEntry
+from headrace.listener.parking import ParkedEntry, ParkedMax
 
 
 class BookmarkStore(Protocol):
@@ -34,8 +34,22 @@ class BookmarkStore(Protocol):
         BookmarkMoved if another one has claimed it since.
         """
 
+    def filter_of(self, listener_id: str, feed: str) -> str | None:
+        """Return what :meth:`set_filter` kept last; None: the bookmark is made without a filter, or there is none."""
+
+    def set_filter(self, listener_id: str, feed: str, stored: str | None) -> None:
+        """Keep the filter that the bookmark is made with from now on (EntryFilter.stored()); bookmarks leave it as it is.
+
+        Once there is one, programs that know no filters are kept out: they would go on without it. BookmarkMoved.
+        """
+
     def park(
-        self, listener_id: str, feed: str, entry: ParkedEntry, bookmark: Bookmark | None, parked_max: int
+        self,
+        listener_id: str,
+        feed: str,
+        entry: ParkedEntry,
+        bookmark: Bookmark | None,
+        parked_max: ParkedMax,
     ) -> None:
         """Keep ``entry`` (in place of what is parked under its sequence id) and ``bookmark``, both or neither.
 

@@ -6,11 +6,11 @@ holds them too, so when the buffer is full it is simply dropped, and the rest is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Raw
 
+from headrace.listener.stretch import Stretch
 from headrace.wire.documents import EntryOut
 
 BUFFER_ENTRIES_MAX: Final = 1_000
@@ -19,41 +19,44 @@ BUFFER_BYTES_MAX: Final = 8 << 20
 
 
 class Buffer:
-    """Entries with dense sequence ids, above the listener's place. Bounded by entries and by bytes of their values."""
+    """One stretch above the listener's place, which grows. Bounded by entries and by bytes of their values."""
 
     def __init__(self, entries_max: int = BUFFER_ENTRIES_MAX, bytes_max: int = BUFFER_BYTES_MAX) -> None:
         self.entries_max = entries_max
         self._bytes_max = bytes_max
-        self._entries: list[EntryOut] = []
+        self._stretch: Stretch | None = None
         self._bytes = 0
 
     @property
     def last(self) -> int | None:
-        """The newest sequence id in it; None if it is empty."""
-        return self._entries[-1].sequence_id if self._entries else None
+        """Where its stretch ends; None if it is empty."""
+        return self._stretch.last if self._stretch is not None else None
 
-    def put(self, entries: Sequence[EntryOut]) -> bool:
-        """Take ``entries``, which go on where the buffer ends. False: it is full, and now empty."""
-        size = sum(map(_bytes_of, entries))
-        full = len(self._entries) + len(entries) > self.entries_max or self._bytes + size > self._bytes_max
-        if full or (
-            self._entries and entries and entries[0].sequence_id != self._entries[-1].sequence_id + 1
-        ):
+    def put(self, stretch: Stretch) -> bool:
+        """Take ``stretch``, which goes on where the buffer ends. False: it is full, and now empty."""
+        known = self._stretch
+        size = sum(map(_bytes_of, stretch.entries))
+        count = len(stretch.entries) + (len(known.entries) if known is not None else 0)
+        full = count > self.entries_max or self._bytes + size > self._bytes_max
+        if full or (known is not None and stretch.after != known.last):
             self.drop()
             return False
-        self._entries.extend(entries)
-        self._bytes += size
+        if stretch.last > stretch.after:
+            before = known if known is not None else Stretch(stretch.after, stretch.after, None)
+            entries = [*before.entries, *stretch.entries]
+            self._stretch = Stretch(before.after, stretch.last, stretch.lsn, entries)
+            self._bytes += size
         return True
 
     def drop(self) -> None:
         """Empty it."""
-        self._entries, self._bytes = [], 0
+        self._stretch, self._bytes = None, 0
 
-    def take_after(self, last: int) -> Sequence[EntryOut]:
-        """Return what follows ``last`` without a gap, and empty the buffer; nothing, and keep it, while there is a gap."""
-        if not self._entries or self._entries[0].sequence_id > last + 1:
-            return ()
-        found = self._entries[max(0, last + 1 - self._entries[0].sequence_id) :]
+    def take_behind(self, place: int) -> Stretch | None:
+        """Return what follows ``place``, and empty the buffer; nothing, and keep it, while something between is missing."""
+        if self._stretch is None or self._stretch.after > place:
+            return None
+        found = self._stretch.behind(place)
         self.drop()
         return found
 

@@ -6,20 +6,27 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import assert_never
+from datetime import UTC, datetime, timedelta
+from typing import Final, assert_never
 
 from headrace.client.hydration import HydrationClient
 from headrace.client.snapshot import SnapshotFetch, StillMade
 from headrace.client.snapshot_body import SnapshotRow
 from headrace.entries.bookmark import Bookmark
-from headrace.errors import HeadraceError
+from headrace.entries.lsn import Lsn
+from headrace.errors import HeadraceError, Recovery, ServerUnreachable
 from headrace.listener import events
 from headrace.listener.lease import LeaseKeeper
 from headrace.listener.parts import HydrationProgress, OnProgress
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.logs import get_logger
+from headrace.wire.documents import ChangesList, EntryOut
+from headrace.wire.filters import EVERYTHING, EntryFilter
 
 logger = get_logger("listener")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
 
 OnWait = Callable[[HeadraceError, float], None]
 """Is told of each error that is waited out, with the seconds."""
@@ -27,11 +34,12 @@ OnWait = Callable[[HeadraceError, float], None]
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """How a listener asks. ``poll_timeout_ms``, ``entries_max``: of one poll, of one answer."""
+    """How a listener asks, and what for. ``poll_timeout_ms``, ``entries_max``: of one poll, of one answer."""
 
     poll_timeout_ms: int
     entries_max: int
     hold: bool
+    wanted: EntryFilter = EVERYTHING
 
 
 class Calls:
@@ -62,11 +70,13 @@ class Calls:
         """Begin a call; :meth:`next` brings its event."""
         self._open[asyncio.create_task(self._perform(action))] = isinstance(action, events.Poll)
 
-    async def next(self) -> events.Event:
-        """Return the next event that there is; what is not the poll's comes first."""
+    async def next(self, timeout_s: float | None = None) -> events.Event | None:
+        """Return the next event that there is; what is not the poll's comes first. None after ``timeout_s``."""
         if not self._open:
             raise RuntimeError("the state machine asked for nothing to wait for")
-        done, _ = await asyncio.wait(self._open, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(self._open, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            return None
         task = min(done, key=self._open.__getitem__)
         del self._open[task]
         return task.result()
@@ -134,16 +144,21 @@ class Calls:
 
     async def _wait(self, action: events.Wait) -> events.Event:
         self._backoff.failures = action.failures - 1  # the machine counts, and knows what progress is
-        delay = self._backoff.next_delay()
-        if self._on_wait is not None:
-            self._on_wait(action.error, delay)
         error = action.error
-        logger.warning("waiting", code=error.code, detail=error.detail, seconds=round(delay, 2))
+        delay = max(self._backoff.next_delay(), error.retry_after_s or 0.0)
+        if self._on_wait is not None:
+            self._on_wait(error, delay)
+        said = {"code": error.code, "detail": error.detail, "seconds": round(delay, 2)}
+        if error.recovery is Recovery.ATTEND:  # nobody else can mend it
+            logger.error("alarm", **said, hint=error.advice)
+        else:
+            logger.warning("waiting", **said)
         await asyncio.sleep(delay)
         return events.Waited()
 
     async def _call(
-        self, action: events.Register | events.Read | events.Poll | events.Lease | events.Fetch
+        self,
+        action: events.Register | events.Locate | events.Read | events.Poll | events.Lease | events.Fetch,
     ) -> events.Event:
         settings = self._settings
         match action:
@@ -152,12 +167,16 @@ class Calls:
                     self._listener_id, self._feed, hold=settings.hold
                 )
                 return events.Registered(found.incarnation, found.oldest_sequence_id, found.head_sequence_id)
+            case events.Locate(time):
+                # Whole milliseconds, as entries carry them: rounded down, so that nothing of the time itself is skipped.
+                page = await self._client.read_since(self._feed, (time - _EPOCH) // _MS, limit=1)
+                after = page.changes_list[0].sequence_id - 1 if page.changes_list else page.head_sequence_id
+                return events.Located(page.incarnation, page.head_sequence_id, after)
             case events.Read(first, bookmark):
                 page = await self._client.read(
-                    self._feed, first, limit=settings.entries_max, bookmark=_known(bookmark)
-                )
-                bounds = (page.incarnation, page.oldest_sequence_id, page.head_sequence_id)
-                return events.Received(*bounds, page.changes_list)
+                    self._feed, first, limit=settings.entries_max, bookmark=_known(bookmark), wanted=settings.wanted
+                )  # fmt: skip
+                return events.Received(*self._answer(page))
             case events.Poll(after, bookmark):
                 page = await self._client.poll(
                     self._feed,
@@ -166,9 +185,9 @@ class Calls:
                     bookmark=_known(bookmark),
                     timeout_ms=settings.poll_timeout_ms,
                     limit=settings.entries_max,
+                    wanted=settings.wanted,
                 )
-                bounds = (page.incarnation, page.oldest_sequence_id, page.head_sequence_id)
-                return events.Polled(*bounds, page.changes_list)
+                return events.Polled(*self._answer(page))
             case events.Lease():
                 return await self._lease.take(action)
             case events.Fetch(at_least, snapshot_id):
@@ -179,6 +198,17 @@ class Calls:
                 return events.Found(answer.snapshot_id, answer.sequence_id, answer.incarnation)
             case _:
                 assert_never(action)
+
+    def _answer(self, page: ChangesList) -> tuple[str, int, int, list[EntryOut], int | None, Lsn | None]:
+        """Return what Received and Polled hold. ServerUnreachable: a filter was asked for of a server that knows none."""
+        if page.last_sequence_id is None and self._settings.wanted != EVERYTHING:
+            raise ServerUnreachable(
+                f"{self._client.server}: the answer does not say how far it was looked",
+                hint="Filters need a newer Headrace server.",
+            )
+        lsn = Lsn.parse(page.last_lsn) if page.last_lsn is not None else None
+        bounds = (page.incarnation, page.oldest_sequence_id, page.head_sequence_id)
+        return (*bounds, page.changes_list, page.last_sequence_id, lsn)
 
 
 def _known(bookmark: Bookmark) -> Bookmark | None:

@@ -57,6 +57,12 @@ class Change:
             text = msgspec.json.format(text, indent=-1)
         return text + b"\n"
 
+    def text(self) -> bytes:
+        """Return ``changes`` as JSON text, byte for byte, so that numbers keep their digits. ValueError if it is none."""
+        if not isinstance(self.entry.changes, Raw):
+            raise ValueError(f"entry {self.sequence_id} carries bytes that are no JSON")
+        return bytes(self.entry.changes)
+
     def state(self) -> Any:
         """Return ``changes`` as Python values; None where the entry carries bytes that are no JSON."""
         return json.loads(bytes(self.entry.changes)) if isinstance(self.entry.changes, Raw) else None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
 from headrace.entries.bookmark import Bookmark
+from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError
 from headrace.wire.documents import EntryOut
 
-Start = Literal["oldest", "head", "snapshot"] | int
+Start = Literal["oldest", "head", "snapshot"] | int | datetime
 """Where a listener without a bookmark begins: the oldest retained entry, what comes after the head, the publisher's
-snapshot, or an entry's id."""
+snapshot, an entry's id, or the first entry committed at a time (with a zone) or later."""
 
 
 class State(StrEnum):
@@ -39,23 +41,39 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
+class Located:
+    """The server said where a time falls: behind the sequence id ``after``."""
+
+    incarnation: str
+    head: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class Received:
-    """The server answered a range. ``entries`` may be empty."""
+    """The server answered a range. ``entries`` may be empty.
+
+    ``last``, ``last_lsn``: how far it has looked, past what a filter took away; only a filtered machine asks.
+    """
 
     incarnation: str
     oldest: int
     head: int
     entries: Sequence[EntryOut]
+    last: int | None = None
+    last_lsn: Lsn | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """The server answered the long poll. ``entries`` is empty at its time-out."""
+    """The server answered the long poll. ``entries`` is empty at its time-out; ``last``, ``last_lsn`` as in Received."""
 
     incarnation: str
     oldest: int
     head: int
     entries: Sequence[EntryOut]
+    last: int | None = None
+    last_lsn: Lsn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +126,19 @@ class Waited:
     """The wait that was asked for is over."""
 
 
-Event = Registered | Received | Polled | Leased | BeingMade | Found | Applied | Failed | PollFailed | Waited
+Event = (
+    Registered
+    | Located
+    | Received
+    | Polled
+    | Leased
+    | BeingMade
+    | Found
+    | Applied
+    | Failed
+    | PollFailed
+    | Waited
+)
 
 
 # -- actions ------------------------------------------------------------------------------------------------------------
@@ -117,6 +147,13 @@ Event = Registered | Received | Polled | Leased | BeingMade | Found | Applied | 
 @dataclass(frozen=True, slots=True)
 class Register:
     """Register the listener; answer with Registered or Failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Locate:
+    """Ask behind which entry ``time`` falls. Located or Failed."""
+
+    time: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +228,21 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand these to the consumer: the next sequence ids, without a gap. Never empty."""
+    """Hand these to the consumer: the next sequence ids that it wants. Never empty; without a filter, without a gap.
+
+    ``place``: where a consumer stands that has done with them, past what a filter took away behind them.
+    """
 
     incarnation: str
     entries: Sequence[EntryOut]
+    place: Bookmark
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A filter took away all up to ``place``: store it in time, once the consumer has done with what came before."""
+
+    place: Bookmark
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +257,6 @@ class Stop:
     error: HeadraceError
 
 
-Call = Register | Read | Poll | Wait | Pause | Lease | Fetch
+Call = Register | Locate | Read | Poll | Wait | Pause | Lease | Fetch
 """Actions that an event answers, except :class:`Apply`, which needs the consumer."""
-Action = Call | Apply | EndLease | Pin | Deliver | Finish | Stop
+Action = Call | Apply | EndLease | Pin | Deliver | Pass | Finish | Stop

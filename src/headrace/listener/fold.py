@@ -1,44 +1,16 @@
-"""The state that a feed's changes come to: put, delete, and patches merged by RFC 7396; for consumers that keep state. Pure.
-
-Numbers keep their digits: a merge works on the JSON text's members, not on floats.
-"""
+"""The state that a feed's changes come to: put, delete, patches merged (RFC 7396); for consumers that keep state. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from headrace.client.snapshot_body import SnapshotRow
 from headrace.listener.change import Change
 from headrace.listener.parts import SnapshotBegin, SnapshotPart, SnapshotRows
-
-_EXACT: Final = msgspec.json.Decoder(float_hook=Decimal)
-_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
-
-
-def apply_patch(state: bytes | None, patch: bytes) -> bytes:
-    """Return the JSON text ``state`` (None: there is nothing) merged with ``patch`` (RFC 7396 §2).
-
-    Members that the patch does not touch keep their very bytes. ValueError if one of the two is no JSON.
-    """
-    if not _is_object(patch):
-        _EXACT.decode(patch)
-        return patch
-    members: dict[str, Any] = dict(_MEMBERS.decode(state)) if state is not None and _is_object(state) else {}
-    for name, raw in _MEMBERS.decode(patch).items():
-        text = bytes(raw)
-        if text == b"null":
-            members.pop(name, None)
-        elif _is_object(text):
-            known = members.get(name)
-            members[name] = msgspec.Raw(apply_patch(None if known is None else bytes(known), text))
-        else:
-            members[name] = raw
-    return _ENCODER.encode(members)
+from headrace.wire.merge_patch import apply_patch
 
 
 class Fold:
@@ -99,7 +71,3 @@ class Fold:
 
 def _table_of(row: SnapshotRow) -> tuple[str, ...]:
     return tuple(row.table) if isinstance(row.table, list) else ()
-
-
-def _is_object(text: bytes) -> bool:
-    return text.lstrip(b" \t\r\n").startswith(b"{")

@@ -8,6 +8,7 @@ what is parked: there the listener stops.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,8 +20,10 @@ from headrace.errors import EntryRefused, Stopped
 from headrace.listener.bookmarks import BookmarkStore
 from headrace.listener.change import Change
 from headrace.listener.parking import (
+    PARKED_BYTES_MAX,
     PARKED_MAX,
     ParkedEntry,
+    ParkedMax,
     by_key,
     key_of,
     may_park,
@@ -28,12 +31,16 @@ from headrace.listener.parking import (
     parked_of,
 )
 from headrace.listener.parts import SnapshotEnd, SnapshotPart
+from headrace.listener.storing import StoreCalls
 from headrace.runtime.backoff import Backoff
 
 ATTEMPTS_MAX: Final = 5
 """How often a consumer is asked to take an entry before it is parked, or stops the listener."""
 RETRY_FIRST_S: Final = 0.2
 RETRY_S_MAX: Final = 5.0
+ALONE_FAILURES_MAX: Final = 6
+"""How often a store that is away is tried again where no listener says otherwise: about five seconds."""
+NO_MAX: Final = ParkedMax(sys.maxsize, sys.maxsize)
 
 
 class OnError(StrEnum):
@@ -49,14 +56,20 @@ class Refusals:
     """What was chosen for refused entries.
 
     ``attempts_max``: with ``retry`` None asks for ever, and a number stops after so many; with ``park`` and ``stop`` None
-    means 5. ``parked_max``: so many parked entries stop the listener.
+    means 5. ``parked_max``, ``parked_bytes_max``: so many parked entries, or so many bytes of them, stop the listener.
     """
 
     on_error: OnError = OnError.STOP
     attempts_max: int | None = None
     parked_max: int = PARKED_MAX
+    parked_bytes_max: int = PARKED_BYTES_MAX
     first_s: float = RETRY_FIRST_S
     delay_s_max: float = RETRY_S_MAX
+
+    @property
+    def most(self) -> ParkedMax:
+        """How much may be parked."""
+        return ParkedMax(self.parked_max, self.parked_bytes_max)
 
     @property
     def tries_max(self) -> int | None:
@@ -101,8 +114,10 @@ class Handover:
         changes_max: int = 1,
         seconds_max: float = 1.0,
         on_refused: OnRefused | None = None,
+        calls: StoreCalls | None = None,
     ) -> None:
         self._store = store
+        self._call = calls if calls is not None else StoreCalls(ALONE_FAILURES_MAX)
         self._of = place
         self._take = take
         self._refusals = refusals
@@ -119,7 +134,7 @@ class Handover:
 
     async def begin(self) -> None:
         """Claim the bookmark, and hand over what was held and is due now: its predecessors were replayed or dropped."""
-        await asyncio.to_thread(self._store.claim, *self._of)
+        await self._call(self._store.claim, *self._of)
         for group in by_key(await self._parked()):
             if group[0].held:
                 await self._replay(group)
@@ -129,14 +144,26 @@ class Handover:
         """A part of a snapshot was handed over: its end voids what is parked up to it, once the bookmark has moved."""
         self._stale = self._stale or isinstance(part, SnapshotEnd)
 
-    async def hand_all(self, changes: Sequence[Change], leave_off: Callable[[], bool] | None = None) -> None:
-        """Hand ``changes`` over one by one, and store the bookmark behind the last one; ``leave_off`` is asked between."""
+    async def hand_all(
+        self,
+        changes: Sequence[Change],
+        leave_off: Callable[[], bool] | None = None,
+        *,
+        behind: Bookmark | None = None,
+    ) -> None:
+        """Hand ``changes`` over one by one, and store the bookmark behind the last one; ``leave_off`` is asked between.
+
+        ``behind``: the place behind all of them, further than the last one where a filter took away what follows.
+        """
         if self._stale:
             await self._look_again()
         for change in changes:
             await self.hand(change)
             if leave_off is not None and leave_off():
                 break
+        else:
+            if changes and behind is not None and behind != changes[-1].place:
+                self._done = behind
         await self.flush()
 
     async def _look_again(self) -> None:
@@ -191,15 +218,15 @@ class Handover:
             change = entry.change()
             refused = await self._ask(change)
             if refused is not None:
-                await asyncio.to_thread(
+                await self._call(
                     self._store.park,
                     *self._of,
                     _parked_again(change, refused, entry.attempts),
                     None,
-                    max(self._refusals.parked_max, len(await self._parked())),
+                    NO_MAX,  # it was parked before
                 )
                 return number
-            await asyncio.to_thread(self._store.unpark, *self._of, entry.sequence_id)
+            await self._call(self._store.unpark, *self._of, entry.sequence_id)
         return len(group)
 
     async def _ask(self, change: Change) -> Refused | None:
@@ -235,13 +262,13 @@ class Handover:
 
     async def _park(self, entry: ParkedEntry, place: Bookmark) -> None:
         # Everything before this entry is done or parked, so its own place is the bookmark: both in one step.
-        await asyncio.to_thread(self._store.park, *self._of, entry, place, self._refusals.parked_max)
+        await self._call(self._store.park, *self._of, entry, place, self._refusals.most)
         self._done, self._count = None, 0
         self._parked_keys.add(entry.key)
         self._moved(place)
 
     async def _parked(self) -> list[ParkedEntry]:
-        return await asyncio.to_thread(self._store.parked, *self._of)
+        return await self._call(self._store.parked, *self._of)
 
 
 def _parked_again(change: Change, refused: Refused, attempts: int = 0) -> ParkedEntry:

@@ -1,13 +1,10 @@
-"""What of a server's answer fits behind a listener's place, and what says that it is another history. Pure."""
+"""What of a server's answer says that it is not of the history that a listener has read. Pure."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from headrace import errors
 from headrace.entries.bookmark import Bookmark
 from headrace.listener.events import Polled, Received, Registered
-from headrace.wire.documents import EntryOut
 
 
 def unfit(event: Received | Polled, place: Bookmark, asked: int) -> errors.HeadraceError | None:
@@ -19,31 +16,6 @@ def unfit(event: Received | Polled, place: Bookmark, asked: int) -> errors.Headr
             f"the feed ends at {event.head}, below this listener's bookmark {asked}", head=event.head
         )
     return None
-
-
-def next_entries(entries: Sequence[EntryOut], last: int, oldest: int) -> Sequence[EntryOut]:
-    """Return those of ``entries`` that follow ``last`` without a gap; what came before is dropped, what is beyond cut.
-
-    A listener at 0 has read nothing: for it the feed begins where it begins, at ``oldest`` (a source that already counts
-    goes on counting: RFD 5's example begins at 63). A range that retention dropped is an error of the server's, not this.
-    """
-    if last == 0 and entries and entries[0].sequence_id == oldest:
-        last = oldest - 1
-    if entries and entries[0].sequence_id == last + 1 and _dense(entries):
-        return entries
-    fresh: list[EntryOut] = []
-    for entry in entries:
-        if entry.sequence_id == last + 1:
-            fresh.append(entry)
-            last += 1
-        elif entry.sequence_id > last:
-            break
-    return fresh
-
-
-def _dense(entries: Sequence[EntryOut]) -> bool:
-    first = entries[0].sequence_id
-    return all(entry.sequence_id == first + index for index, entry in enumerate(entries))
 
 
 def recreated(incarnation: str, place: Bookmark) -> errors.HeadraceError | None:

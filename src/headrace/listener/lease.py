@@ -70,7 +70,7 @@ class LeaseKeeper:
                 await self._client.end_hydration(self._listener_id, self._feed)
             except HeadraceError as error:
                 logger.warning("the hydration lease was not ended", code=error.code, detail=error.detail)
-                if not error.retryable:
+                if not error.may_pass:
                     return
                 await asyncio.sleep(END_PAUSE_S)
             else:

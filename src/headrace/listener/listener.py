@@ -2,7 +2,8 @@
 
 Delivery is at least once, in order, without a gap (RFD 5, "Listener agent"): a bookmark is stored only after the consumer
 has done with what stands below it. After a crash the changes since the last stored bookmark come again. A consumer that
-takes snapshots gets the publisher's state where the feed no longer retains what comes next.
+takes snapshots gets the publisher's state where the feed no longer retains what comes next. With a filter it gets what it
+asked for, and its bookmark still moves past the rest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
@@ -24,8 +27,10 @@ from headrace.listener.bookmarks import BookmarkStore
 from headrace.listener.calls import Calls, CallSettings, OnWait
 from headrace.listener.change import Change
 from headrace.listener.events import Start
+from headrace.listener.filtering import check_filter, claim, shard_id
 from headrace.listener.handover import Handover, OnRefused, Refusals, Take
 from headrace.listener.machine import Machine
+from headrace.listener.parking import refuse_parked
 from headrace.listener.parts import (
     Batch,
     Delivery,
@@ -37,7 +42,10 @@ from headrace.listener.parts import (
     SnapshotRows,
     no_transaction,
 )
+from headrace.listener.passing import Passing
+from headrace.listener.storing import StoreCalls
 from headrace.runtime.logs import get_logger
+from headrace.wire.filters import EVERYTHING, EntryFilter
 
 if TYPE_CHECKING:
     from headrace.listener.postgres import PostgresBookmarks
@@ -63,7 +71,9 @@ class ListenerSettings:
     ``bookmark_changes_max``, ``bookmark_s_max``: while single changes are taken, the bookmark is stored after so many of
     them or seconds, whichever comes first; so much comes again after a crash. ``failures_max``: give up after so many
     failures without progress; None never does. ``drain``: end at the head that the registration named. ``hold``: retention
-    waits for this listener. ``refusals``: what becomes of changes that ``on_change`` refuses (:meth:`Listener.run`).
+    waits for this listener. ``change_filter``: go on with another filter than the bookmark was made with; what the old one
+    took away up to there never comes. ``refusals``: what becomes of changes that ``on_change`` refuses
+    (:meth:`Listener.run`).
     """
 
     poll_timeout_ms: int = 30_000
@@ -73,6 +83,7 @@ class ListenerSettings:
     failures_max: int | None = None
     drain: bool = False
     hold: bool = False
+    change_filter: bool = False
     refusals: Refusals = field(default_factory=Refusals)
 
 
@@ -82,6 +93,9 @@ class Listener:
     ``start`` counts only where the store has no bookmark yet. The errors that end it are those the server gives for good
     (FeedRecreated, BeyondHead, FeedNotFound …); what passes is waited for with backoff. Without ``on_snapshot`` it ends with
     SequenceNotAvailable where retention has dropped what comes next; with it, the publisher's snapshot comes instead.
+
+    ``wanted``: only what passes comes; of a snapshot all rows of the keys asked for. The store keeps it beside the bookmark:
+    FilterDiffers with another one. With a shard the listener id is that of :func:`shard_id`, so that each has its own place.
     """
 
     def __init__(
@@ -92,8 +106,10 @@ class Listener:
         bookmarks: BookmarkStore,
         *,
         start: Start = "oldest",
+        wanted: EntryFilter = EVERYTHING,
         token: str | Credential | None = None,
         insecure: bool = False,
+        ca_file: Path | None = None,
         settings: ListenerSettings | None = None,
         on_snapshot: OnSnapshot | None = None,
         on_wait: OnWait | None = None,
@@ -101,13 +117,21 @@ class Listener:
     ) -> None:
         """Follow ``feed`` at ``server``; ``on_wait`` is told of each error that is waited out, with the seconds.
 
+        ``token``, ``insecure``, ``ca_file``: as :class:`~headrace.client.http.FeedClient` has them. Usage for a ``start`` at
+        a time without a zone; InvalidRequest for a filter that no request can ask for.
+
         ``on_snapshot`` gets the begin, the rows in batches, and the end of a snapshot; ``on_progress`` hears how far one is.
         """
+        if isinstance(start, datetime) and start.tzinfo is None:
+            raise Usage("a start at a time needs a zone", hint="Give datetime(..., tzinfo=UTC).")
+        wanted.parameters()
         self.feed = feed
-        self.listener_id = listener_id
+        self.listener_id = shard_id(listener_id, wanted.shard)
+        self._wanted = wanted
         self._settings = settings if settings is not None else ListenerSettings()
-        self._client = HydrationClient(server, token=token, insecure=insecure)
+        self._client = HydrationClient(server, token=token, insecure=insecure, ca_file=ca_file)
         self._bookmarks = bookmarks
+        self._store = StoreCalls(self._settings.failures_max)
         self._start: Start = start
         self._on_snapshot = on_snapshot
         self._on_wait = on_wait
@@ -117,6 +141,7 @@ class Listener:
         self._place: Bookmark | None = None
         self._told: Bookmark | None = None
         self._outcome: events.Event = events.Applied()
+        self._rows = 0
 
     @property
     def transactional(self) -> PostgresBookmarks:
@@ -153,7 +178,7 @@ class Listener:
 
     async def move_to(self, place: Bookmark) -> None:
         """Store ``place`` as the bookmark; durable when this returns. The server hears of it within about a second."""
-        await asyncio.to_thread(self._bookmarks.store, self.listener_id, self.feed, place)
+        await self._store(self._bookmarks.store, self.listener_id, self.feed, place)
         self._tell_soon(place)
 
     def _tell_soon(self, place: Bookmark) -> None:
@@ -177,7 +202,7 @@ class Listener:
             await self._client.put_position(self.listener_id, self.feed, place)
         except HeadraceError as error:
             logger.debug("the position was not reported", code=error.code, detail=error.detail)
-            return error.retryable
+            return error.may_pass
         self._told = place
         return True
 
@@ -195,7 +220,7 @@ class Listener:
                     yield change
                     done, count = change.place, count + 1
                 if done is not None:
-                    await self.move_to(done)
+                    await self.move_to(batch.place)
                     done, count, stored_at = None, 0, loop.time()
         finally:
             # Whoever asked for another change has done with the one before it; who left has not said so of the last.
@@ -213,11 +238,13 @@ class Listener:
             await _called(on_change, change)
 
         handover = self.handover(take, on_refused=on_refused)
+        await asyncio.to_thread(self.check_filter)
         await handover.begin()
-        async with aclosing(self.deliveries(snapshots=self._on_snapshot is not None)) as deliveries:
+        snapshots = self._on_snapshot is not None
+        async with aclosing(self.deliveries(snapshots=snapshots, holds_parked=True)) as deliveries:
             async for delivery in deliveries:
                 if isinstance(delivery, Batch):
-                    await handover.hand_all(delivery.changes)
+                    await handover.hand_all(delivery.changes, behind=delivery.place)
                 elif self._on_snapshot is not None:
                     await _called(self._on_snapshot, delivery)
                     handover.note(delivery)
@@ -235,13 +262,14 @@ class Listener:
             changes_max=settings.bookmark_changes_max,
             seconds_max=settings.bookmark_s_max,
             on_refused=on_refused,
+            calls=self._store,
         )
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield changes, batch by batch; the bookmark moves only with :meth:`Batch.done` or :meth:`Batch.move_in`.
 
         Snapshots go to ``on_snapshot``. Ends at the head if the settings say ``drain``; raises the error that ends the
-        listener otherwise.
+        listener otherwise: ParkedWaiting among it where something is parked, which only :meth:`run` goes on beside.
         """
         async with aclosing(self.deliveries(snapshots=self._on_snapshot is not None)) as deliveries:
             async for delivery in deliveries:
@@ -250,21 +278,27 @@ class Listener:
                 elif self._on_snapshot is not None:
                     await _called(self._on_snapshot, delivery)
 
-    async def deliveries(self, *, snapshots: bool = True) -> AsyncGenerator[Delivery, None]:
+    async def deliveries(
+        self, *, snapshots: bool = True, holds_parked: bool = False
+    ) -> AsyncGenerator[Delivery, None]:
         """Yield batches and, if ``snapshots``, the parts of a snapshot, as they come.
 
-        Whoever asks for what comes after a :class:`SnapshotEnd` has done with that snapshot.
+        Whoever asks for what comes after a :class:`SnapshotEnd` has done with that snapshot. ``holds_parked``: the caller
+        gives all of it to a :class:`Handover`, which holds back later entries of parked keys; else ParkedWaiting where
+        something is parked, before anything comes.
         """
         if self._start == "snapshot" and not snapshots:
             raise Usage(
                 "a start from a snapshot needs a consumer that takes snapshots", hint="Give on_snapshot."
             )
         settings = self._settings
-        saved = await asyncio.to_thread(self._bookmarks.claim, self.listener_id, self.feed)
+        saved = await asyncio.to_thread(self._claim, holds_parked)
         state = Machine(
-            self._start, saved, drain=settings.drain, failures_max=settings.failures_max, hydrates=snapshots
-        )
-        how = CallSettings(settings.poll_timeout_ms, settings.entries_max, settings.hold)
+            self._start, saved, drain=settings.drain, failures_max=settings.failures_max, hydrates=snapshots,
+            filtered=self._wanted != EVERYTHING,
+        )  # fmt: skip
+        passing = Passing(lambda: self._store(self.bookmark), self.move_to)
+        how = CallSettings(settings.poll_timeout_ms, settings.entries_max, settings.hold, self._wanted)
         calls = Calls(
             self._client,
             self.feed,
@@ -279,16 +313,20 @@ class Listener:
                 applying = False
                 for action in actions:
                     match action:
-                        case events.Deliver(incarnation, entries):
+                        case events.Deliver(incarnation, entries, place):
                             changes = [Change(incarnation, entry) for entry in entries]
-                            batch = Batch(changes[-1].place, self, changes)
+                            batch = Batch(place, self, changes)
+                            passing.give(changes[-1].sequence_id)
                             yield batch
                             await self._note(batch)
                         case events.Apply():
                             applying = True
                         case events.EndLease():
                             calls.end_lease()
+                        case events.Pass(place):
+                            passing.note(place)
                         case events.Finish():
+                            await passing.settle()
                             return
                         case events.Stop(error):
                             raise error
@@ -302,9 +340,27 @@ class Listener:
                             yield part
                     actions = state.take(self._outcome)
                 else:
-                    actions = state.take(await calls.next())
+                    while (event := await calls.next(passing.due_in_s())) is None:
+                        await passing.settle()
+                    actions = state.take(event)
         finally:
             await calls.close()
+
+    def check_filter(self) -> None:
+        """FilterDiffers where there is a bookmark that was made with another filter, unless ``change_filter`` allows it."""
+        if not self._settings.change_filter:
+            check_filter(self._bookmarks, self.listener_id, self.feed, self._wanted)
+
+    def _claim(self, holds_parked: bool) -> Bookmark | None:
+        store, place = self._bookmarks, (self.listener_id, self.feed)
+        if (
+            not holds_parked
+        ):  # before the claim, which would fence a listener that has it, and again when nobody else parks
+            refuse_parked(store.parked(*place))
+        saved = claim(store, *place, self._wanted, change=self._settings.change_filter)
+        if not holds_parked:
+            refuse_parked(store.parked(*place))
+        return saved
 
     async def _parts(self, calls: Calls) -> AsyncGenerator[SnapshotPart, None]:
         """Yield what is left of the snapshot that is open; how it went is in ``_outcome`` then."""
@@ -315,21 +371,25 @@ class Listener:
         before = fetch.bytes_done
         try:
             if not fetch.begun:
+                self._rows = 0
                 yield SnapshotBegin(found.snapshot_id, found.sequence_id, found.incarnation)
             async with aclosing(calls.rows()) as batches:
                 async for rows in batches:
-                    yield SnapshotRows(rows)
+                    kept = [row for row in rows if row.is_control or self._wanted.has(row.key.encode())]
+                    self._rows += sum(not row.is_control for row in kept)
+                    if kept:
+                        yield SnapshotRows(kept)
         except HeadraceError as error:
             self._outcome = events.Failed(error, progress=fetch.bytes_done > before)
             return
         place = Bookmark(found.incarnation, found.sequence_id, None, found.snapshot_id)
-        yield SnapshotEnd(place, self, found.snapshot_id, fetch.body.rows)
+        yield SnapshotEnd(place, self, found.snapshot_id, self._rows)
         self._outcome = events.Applied()
 
     async def _note(self, batch: Place) -> None:
         """Learn whether the consumer's own transaction has moved the bookmark: only what is committed is told."""
         if batch.moved_in:
-            stored = await asyncio.to_thread(self.bookmark)
+            stored = await self._store(self.bookmark)
             if stored == batch.place:
                 self._tell_soon(stored)
 

@@ -7,7 +7,7 @@
          |                       |  |   +--- behind, or a gap--+
          +---- not-registered ---+--|--------------------------+
                                     +-- not retained --> HYDRATING --applied--> CATCHING_UP
-    any of them: a retryable error -> Wait, then what it was at; any other error -> Stop (ENDED)
+    any of them: an error that may pass -> Wait, then what it was at; any other error -> Stop (ENDED)
 
 While a range or a snapshot is fetched, a long poll at the head runs beside it, and what it brings goes into a small
 :class:`~headrace.listener.buffer.Buffer`. Full, it is dropped; the feed has it all.
@@ -15,21 +15,24 @@ While a range or a snapshot is fetched, a long poll at the head runs beside it, 
 :mod:`headrace.listener.listener` is the caller. Its duties: (1) carry out the actions of one answer in their order, and
 hand over what :class:`Deliver` holds before anything later is delivered; (2) hand back exactly one event for each call that
 asks for one, in any order, whenever it comes; (3) store what :class:`Pin` names before going on; (4) draw the length of a
-:class:`Wait` from its number of failures; (5) renew the lease in time, from :class:`Lease` to :class:`EndLease`.
+:class:`Wait` from its number of failures; (5) renew the lease in time, from :class:`Lease` to :class:`EndLease`; (6) store
+what :class:`Pass` names in time, but never before the consumer has done with what was delivered before it.
 
 The machine promises: sequence ids are delivered in order, each once, without a gap (RFD 5, "Listener agent"); after a
 snapshot they go on behind the one that it stands for. What came twice is dropped. A gap in what the server sends is read
-again and never delivered.
+again and never delivered. A filtered machine delivers the sequence ids that were asked for; its place moves to where the
+server has looked, past those that were not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from datetime import datetime
 from typing import Final, Literal
 
 from headrace import errors
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
+from headrace.errors import Recovery
 from headrace.listener.buffer import Buffer
 from headrace.listener.events import (
     Action,
@@ -43,6 +46,9 @@ from headrace.listener.events import (
     Found,
     Lease,
     Leased,
+    Locate,
+    Located,
+    Pass,
     Pin,
     Poll,
     Polled,
@@ -58,11 +64,11 @@ from headrace.listener.events import (
     Waited,
 )
 from headrace.listener.hydration import Hydration
-from headrace.listener.judging import next_entries, outside, recreated, unfit
-from headrace.wire.documents import EntryOut
+from headrace.listener.judging import outside, recreated, unfit
+from headrace.listener.stretch import Stretch, dense_stretch, filtered_stretch
 
 PATIENCE: Final = 5
-"""How often in a row a refusal that may pass is waited out: a ticket made just before its key changed, a lapsed lease."""
+"""How often refusals that may pass are waited out, other failures aside: a ticket of an earlier key, a lapsed lease."""
 
 
 class Machine:
@@ -70,7 +76,7 @@ class Machine:
 
     ``saved`` is the stored bookmark and wins over ``start``. ``drain``: finish at the head that the registration named.
     ``failures_max``: stop with the error after so many failures without progress; None never gives up. ``hydrates``: the
-    consumer takes snapshots; else what is no longer retained stops the listener.
+    consumer takes snapshots; else what is no longer retained stops the listener. ``filtered``: entries may be left out.
     """
 
     def __init__(
@@ -81,6 +87,7 @@ class Machine:
         drain: bool = False,
         failures_max: int | None = None,
         hydrates: bool = False,
+        filtered: bool = False,
         buffer: Buffer | None = None,
     ) -> None:
         self.state = State.REGISTERING
@@ -88,9 +95,10 @@ class Machine:
         self._place = saved
         self._drain = drain
         self._target: int | None = None
-        self._failures = 0
+        self._failures = self._refusals = 0
         self._failures_max = failures_max
         self._hydrates = hydrates
+        self._filtered = filtered
         self._hydration: Hydration | None = None
         self._lease: Literal["none", "held", "refused"] = "none"
         self._buffer = buffer if buffer is not None else Buffer()
@@ -115,6 +123,8 @@ class Machine:
                 return self._poll_ended(event, self._polls_after)
             case Registered(), State.REGISTERING:
                 return self._registered(event)
+            case Located(), State.REGISTERING:
+                return self._begin_at(Bookmark(event.incarnation, event.after), event.head)
             case Received(), State.CATCHING_UP:
                 return self._received(event)
             case Leased(), State.CATCHING_UP:
@@ -123,7 +133,7 @@ class Machine:
             case ((Leased() | BeingMade() | Found() | Applied()), State.HYDRATING):
                 return self._hydrated(event)
             case Failed(error, progress), State.REGISTERING | State.CATCHING_UP | State.HYDRATING:
-                self._failures = 0 if progress else self._failures
+                self._failures, self._refusals = (0, 0) if progress else (self._failures, self._refusals)
                 return self._failed(error)
             case Waited(), State.REGISTERING:
                 return [Register()]
@@ -141,29 +151,41 @@ class Machine:
         if self._hydration is not None:
             self.state = State.HYDRATING
             return [self._hydration.begin()]
-        actions: list[Action] = []
-        if self._place is None:
-            if self._start == "snapshot":
+        if self._place is not None:
+            if refusal := recreated(event.incarnation, self._place):
+                return self._stop(refusal)
+            return self._go_on(event.head)
+        match self._start:
+            case "snapshot":
                 return self._hydrate(None, 0, event.head)
-            before = {"oldest": event.oldest - 1, "head": event.head}.get(str(self._start))
-            if before is None:
-                before = int(self._start) - 1
-                if refusal := outside(before + 1, event):
+            case datetime() as time:
+                return [Locate(time)]
+            case "oldest":
+                before = event.oldest - 1
+            case "head":
+                before = event.head
+            case number:
+                before = number - 1
+                if refusal := outside(number, event):
                     return self._stop(refusal)
-            self._place = Bookmark(event.incarnation, before)
-            actions.append(Pin(self._place))
-        elif refusal := recreated(event.incarnation, self._place):
-            return self._stop(refusal)
+        return self._begin_at(Bookmark(event.incarnation, before), event.head)
+
+    def _begin_at(self, place: Bookmark, head: int) -> list[Action]:
+        """Decide on a place for good: whatever is chosen later, it wins."""
+        self._place = place
+        return [Pin(place), *self._go_on(head)]
+
+    def _go_on(self, head: int) -> list[Action]:
         self.state = State.CATCHING_UP
-        return actions + self._watch(event.head) + [self._catch_up()]
+        return [*self._watch(head), self._catch_up()]
 
     def _received(self, event: Received) -> list[Action]:
         place = self._placed()
         if refusal := unfit(event, place, place.sequence_id):
             return self._stop(refusal)
-        actions = self._deliver(next_entries(event.entries, place.sequence_id, event.oldest))
+        actions = self._deliver(self._stretch(event, place.sequence_id))
         if not self.ended:
-            actions += self._deliver(self._buffer.take_after(self._placed().sequence_id))
+            actions += self._deliver(self._buffer.take_behind(self._placed().sequence_id))
         return actions if self.ended else actions + self._after(event, progress=bool(actions))
 
     def _poll_ended(self, event: Polled | PollFailed, asked: int) -> list[Action]:
@@ -176,7 +198,7 @@ class Machine:
         place = self._placed()
         if refusal := unfit(event, place, asked):
             return self._stop(refusal)
-        actions = self._deliver(next_entries(event.entries, place.sequence_id, event.oldest))
+        actions = self._deliver(self._stretch(event, asked if self._filtered else place.sequence_id))
         if self.ended:
             return actions
         if event.head <= self._placed().sequence_id:
@@ -189,30 +211,37 @@ class Machine:
             self._overflowed = True
             self._buffer.drop()
             return []
-        following = next_entries(event.entries, asked, event.oldest)
-        if event.entries and not (following and self._buffer.put(following)):
+        stretch = self._stretch(event, asked)
+        if stretch is None or not self._buffer.put(stretch):
             self._overflowed = True
             self._buffer.drop()
             return []
         last = self._buffer.last
         return [self._poll(Bookmark(event.incarnation, last if last is not None else asked))]
 
-    def _deliver(self, entries: Sequence[EntryOut]) -> list[Action]:
-        """Move on behind ``entries``, which follow the place without a gap; stops at an LSN that does not."""
+    def _stretch(self, event: Received | Polled, after: int) -> Stretch | None:
+        return filtered_stretch(event, after) if self._filtered else dense_stretch(event, after)
+
+    def _deliver(self, stretch: Stretch | None) -> list[Action]:
+        """Move on to the end of ``stretch`` if nothing is missing before it; stops at an LSN that does not follow."""
         place = self._placed()
-        if not entries:
+        stretch = stretch.behind(place.sequence_id) if stretch is not None else None
+        if stretch is None or stretch.lsn is None:
             return []
-        if place.lsn is not None and Lsn.parse(entries[0].lsn) <= place.lsn:
+        entries = stretch.entries
+        number, lsn = stretch.last, stretch.lsn
+        if entries:
+            number, lsn = entries[0].sequence_id, Lsn.parse(entries[0].lsn)
+        if place.lsn is not None and lsn <= place.lsn:
             return self._stop(
                 errors.FeedRecreated(
-                    f"entry {entries[0].sequence_id} has the LSN {entries[0].lsn}, not above {place.lsn} of this "
-                    f"listener's bookmark {place.sequence_id}"
+                    f"entry {number} has the LSN {lsn}, not above {place.lsn} of this listener's bookmark "
+                    f"{place.sequence_id}"
                 )
             )
-        newest = entries[-1]
-        self._place = Bookmark(place.incarnation, newest.sequence_id, Lsn.parse(newest.lsn))
-        self._failures = 0
-        return [Deliver(place.incarnation, entries)]
+        self._place = Bookmark(place.incarnation, stretch.last, stretch.lsn)
+        self._failures = self._refusals = 0
+        return [Deliver(place.incarnation, entries, self._place) if entries else Pass(self._place)]
 
     def _after(self, event: Received | Polled, *, progress: bool) -> list[Action]:
         """Choose the next call after an answer was taken."""
@@ -277,6 +306,7 @@ class Machine:
                     return self._stop(refusal)
                 return [hydration.take_lease(event)]
             case BeingMade():
+                self._refusals = 0
                 return [hydration.take_pause(event)]
             case Found():
                 next_or_error = hydration.take_found(event)
@@ -289,18 +319,19 @@ class Machine:
                     raise RuntimeError("no snapshot was found that could be applied")
                 self._place = Bookmark(found.incarnation, found.sequence_id, None, found.snapshot_id)
                 self._hydration = None
-                self._failures = 0
+                self._failures = self._refusals = 0
                 self.state = State.CATCHING_UP
                 return [Pin(self._place), self._catch_up()]
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
     def _failed(self, error: errors.HeadraceError) -> list[Action]:
-        unregistered = isinstance(error, errors.NotRegistered) and self.state is not State.REGISTERING
+        unregistered = error.recovery is Recovery.REGISTER and self.state is not State.REGISTERING
         if isinstance(error, _NOT_RETAINED) and self._hydrates and self._hydration is None:
-            floor = max(self._placed().sequence_id, int(error.members.get("lost-last", 0)))
+            read = self._place.sequence_id if self._place is not None else 0
+            floor = max(read, int(error.members.get("lost-last", 0)))
             return self._hydrate(error, floor, int(error.members.get("head", 0)))
-        if not (error.retryable or unregistered or self._may_pass(error)):
+        if not (error.may_pass or unregistered or self._passes_here(error)):
             return self._stop(self._final(error))
         self._failures += 1
         if self._failures_max is not None and self._failures > self._failures_max:
@@ -317,17 +348,19 @@ class Machine:
             self._hydration.lapse()
         return [Wait(self._failures, error)]
 
-    def _may_pass(self, error: errors.HeadraceError) -> bool:
-        """Tell whether a refusal is worth another try although its type says no."""
+    def _passes_here(self, error: errors.HeadraceError) -> bool:
+        """Tell whether a refusal that ends a listener elsewhere (``recovery``) is worth another try within a snapshot."""
         place = self._place
         if isinstance(error, errors.SnapshotGone):
             return self._hydration is not None
         if isinstance(error, errors.TicketRefused):
-            return self._hydration is not None and self._failures < PATIENCE
+            self._refusals += 1
+            return self._hydration is not None and self._refusals <= PATIENCE
         if self._hydration is None and place is not None and place.snapshot_id is not None:
             if isinstance(error, errors.BeyondHead):
                 self._lease = "none"
-                return self._failures < PATIENCE
+                self._refusals += 1
+                return self._refusals <= PATIENCE
             if self._lease == "none":  # no lease to be had: the entries may be there without one
                 self._lease = "refused"
                 return True

@@ -7,17 +7,28 @@ the rest of the feed goes on. An entry whose predecessors are gone (replayed or 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
-from headrace.errors import ParkedTooMany
+from headrace.errors import ParkedTooMany, ParkedWaiting
 from headrace.listener.change import Change
 from headrace.wire.documents import EntryOut
 
 PARKED_MAX: Final = 1_000
 """How many entries a listener parks before it stops: whoever parks more has a broken consumer, not broken entries."""
+
+
+PARKED_BYTES_MAX: Final = 16 << 20
+"""How many bytes a listener's parked entries may take, as they are stored: a file of bookmarks is written anew with each."""
+
+
+class ParkedMax(NamedTuple):
+    """How much a listener may park: entries, and bytes as they are stored."""
+
+    entries: int
+    size: int = PARKED_BYTES_MAX
 
 
 class ParkedEntry(msgspec.Struct, rename="kebab", kw_only=True):
@@ -79,11 +90,35 @@ def may_park(change: Change) -> bool:
     return not change.is_control and change.op != "batch"
 
 
-def check_parked(count: int, parked_max: int, entry: ParkedEntry) -> None:
-    """Refuse to keep ``entry`` if it makes ``count`` parked ones, more than ``parked_max``."""
-    if count > parked_max:
+def refuse_parked(parked: list[ParkedEntry]) -> None:
+    """Refuse to hand entries over in a way that does not hold back the later ones of parked keys, if any are."""
+    if parked:
+        first = parked[0]
+        raise ParkedWaiting(
+            f"{len(parked)} entries are parked, the first is {first.sequence_id} of {first.key}: what follows of these keys "
+            "waits for them",
+            parked=len(parked),
+            sequence_id=first.sequence_id,
+        )
+
+
+def encode_parked(entry: ParkedEntry) -> bytes:
+    """Return ``entry`` as it is stored; its length is what it counts."""
+    return msgspec.json.encode(entry)
+
+
+def check_parked(count: int, size: int, parked_max: ParkedMax, entry: ParkedEntry) -> None:
+    """Refuse to keep ``entry`` if with it ``count`` parked ones of ``size`` bytes are more than ``parked_max``."""
+    if count > parked_max.entries:
         raise ParkedTooMany(
-            f"{parked_max} entries are parked, and entry {entry.sequence_id} of {entry.key} would be one more",
-            parked_max=parked_max,
+            f"{parked_max.entries} entries are parked, and entry {entry.sequence_id} of {entry.key} would be one more",
+            parked_max=parked_max.entries,
+            sequence_id=entry.sequence_id,
+        )
+    if size > parked_max.size:
+        raise ParkedTooMany(
+            f"with entry {entry.sequence_id} of {entry.key} the parked ones would take {size} bytes, more than "
+            f"{parked_max.size}",
+            parked_bytes_max=parked_max.size,
             sequence_id=entry.sequence_id,
         )

@@ -69,7 +69,10 @@ class Place:
 
 @dataclass(slots=True)
 class Batch(Place):
-    """Changes that came together, in order. Await :meth:`done` once the consumer has done with all of them."""
+    """Changes that came together, in order. Await :meth:`done` once the consumer has done with all of them.
+
+    ``place`` lies behind the last of them, or further where a filter took away what follows.
+    """
 
     changes: list[Change]
 
@@ -92,7 +95,10 @@ class SnapshotRows:
 
 @dataclass(slots=True)
 class SnapshotEnd(Place):
-    """All ``rows`` of the snapshot have come, its checksum is right. The bookmark moves when the next thing is asked for."""
+    """All ``rows`` of the snapshot that were wanted have come, its checksum is right.
+
+    The bookmark moves when the next thing is asked for.
+    """
 
     snapshot_id: str
     rows: int

@@ -27,7 +27,8 @@ import msgspec
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
 from headrace.errors import BookmarkMoved, SetupMissing, SourceUnavailable
-from headrace.listener.parking import ParkedEntry, check_parked
+from headrace.listener.parking import ParkedEntry, ParkedMax, check_parked, encode_parked
+from headrace.listener.storing import lasting
 from headrace.wire.versions import BOOKMARK_TABLES, check_readable
 
 try:
@@ -40,6 +41,8 @@ except ImportError:
 T = TypeVar("T")
 
 CONNECT_S_MAX: Final = 10
+FILTERED_READABLE_FROM: Final = 2
+"""Once there is a filter: a program that does not know the table would go on without it."""
 LOCK_MS_MAX: Final = 30000
 """How long a claim waits for an open transaction of the listener before."""
 
@@ -109,8 +112,41 @@ class PostgresBookmarks:
             moved = done.rowcount if name == "move" else moved
         self._check_moved(moved, listener_id, feed)
 
+    def filter_of(self, listener_id: str, feed: str) -> str | None:
+        """Return the filter that the bookmark is made with; None if there is none. SourceUnavailable."""
+
+        def body(db: psycopg.Connection[Any]) -> Any:
+            if not _one(db.execute(_SQL["filter_exists"]).fetchone()):
+                return None
+            return _one(db.execute(_SQL["filter_of"], (listener_id, feed)).fetchone())
+
+        return cast("str | None", self._run(body))
+
+    def set_filter(self, listener_id: str, feed: str, stored: str | None) -> None:
+        """Keep the filter in a transaction of its own. BookmarkMoved, SourceUnavailable."""
+
+        def body(db: psycopg.Connection[Any]) -> None:
+            with db.transaction():
+                db.execute(_SQL["durable"])
+                self._check_held(db, listener_id, feed)
+                if not _one(db.execute(_SQL["filter_exists"]).fetchone()):
+                    db.execute(_SQL["one_at_a_time"])
+                    db.execute(_SQL["filter"])
+                if stored is None:
+                    db.execute(_SQL["unfilter"], (listener_id, feed))
+                    return
+                db.execute(_SQL["keep_out"], (BOOKMARK_TABLES.written_as, FILTERED_READABLE_FROM))
+                db.execute(_SQL["set_filter"], (listener_id, feed, stored))
+
+        self._run(body)
+
     def park(
-        self, listener_id: str, feed: str, entry: ParkedEntry, bookmark: Bookmark | None, parked_max: int
+        self,
+        listener_id: str,
+        feed: str,
+        entry: ParkedEntry,
+        bookmark: Bookmark | None,
+        parked_max: ParkedMax,
     ) -> None:
         """Keep ``entry`` and ``bookmark`` in one transaction. ParkedTooMany, BookmarkMoved, SourceUnavailable."""
 
@@ -118,8 +154,9 @@ class PostgresBookmarks:
             with db.transaction():
                 self._check_held(db, listener_id, feed)
                 place = (listener_id, feed, entry.sequence_id)
-                db.execute(_SQL["park"], (*place, msgspec.json.encode(entry)))
-                check_parked(_one(db.execute(_SQL["count"], place[:2]).fetchone()), parked_max, entry)
+                db.execute(_SQL["park"], (*place, encode_parked(entry)))
+                for count, size in db.execute(_SQL["count"], place[:2]).fetchall():
+                    check_parked(count, int(size), parked_max, entry)
                 if bookmark is not None:
                     self.move_in(db, listener_id, feed, bookmark)
 
@@ -173,10 +210,12 @@ class PostgresBookmarks:
                 return body(self._connected())
         except psycopg.Error as error:
             text = " ".join((error.diag.message_primary or str(error)).split())
-            raise SourceUnavailable(
+            failed = SourceUnavailable(
                 f"bookmarks in PostgreSQL: {text}",
                 hint="Check the database, address and rights; then start again: the last committed bookmark stands.",
-            ) from None
+            )
+            away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+            raise (failed if away else lasting(failed)) from None
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
@@ -191,7 +230,7 @@ def _prepare(db: psycopg.Connection[Any]) -> None:
     """Make what is not there yet. One at a time: CREATE … IF NOT EXISTS is not safe against itself."""
     if not _one(db.execute(_SQL["exists"]).fetchone()):
         with db.transaction():
-            db.execute("SELECT pg_advisory_xact_lock(hashtext('headrace_listener'))")
+            db.execute(_SQL["one_at_a_time"])
             for name in ("schema", "format", "bookmark", "parked"):
                 db.execute(_SQL[name])
             db.execute(_SQL["note_format"], BOOKMARK_TABLES)

@@ -32,6 +32,19 @@ CREATE TABLE IF NOT EXISTS headrace_listener.parked (
     PRIMARY KEY (listener_id, feed, sequence_id)
 )
 
+-- name: filter
+-- Made when the first filter is kept: a role that may not make tables goes on without filters.
+CREATE TABLE IF NOT EXISTS headrace_listener.filter (
+    listener_id text NOT NULL,
+    feed        text NOT NULL,
+    filter      text NOT NULL,
+    PRIMARY KEY (listener_id, feed)
+)
+
+-- name: one_at_a_time
+-- CREATE … IF NOT EXISTS is not safe against itself.
+SELECT pg_advisory_xact_lock(hashtext('headrace_listener'))
+
 -- name: note_format
 INSERT INTO headrace_listener.format (written_as, readable_from) VALUES (%s, %s) ON CONFLICT DO NOTHING
 
@@ -65,7 +78,7 @@ INSERT INTO headrace_listener.parked (listener_id, feed, sequence_id, parked) VA
 ON CONFLICT (listener_id, feed, sequence_id) DO UPDATE SET parked = excluded.parked
 
 -- name: count
-SELECT count(*) FROM headrace_listener.parked WHERE listener_id = %s AND feed = %s
+SELECT count(*), sum(length(parked)) FROM headrace_listener.parked WHERE listener_id = %s AND feed = %s
 
 -- name: list
 SELECT parked FROM headrace_listener.parked WHERE listener_id = %s AND feed = %s ORDER BY sequence_id
@@ -76,3 +89,20 @@ DELETE FROM headrace_listener.parked WHERE listener_id = %s AND feed = %s AND se
 -- name: durable
 -- A bookmark that a crash could take back must not be told to the server, which may drop what stands before it.
 SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'
+
+-- name: filter_exists
+SELECT to_regclass('headrace_listener.filter') IS NOT NULL
+
+-- name: filter_of
+SELECT filter FROM headrace_listener.filter WHERE listener_id = %s AND feed = %s
+
+-- name: set_filter
+INSERT INTO headrace_listener.filter (listener_id, feed, filter) VALUES (%s, %s, %s)
+ON CONFLICT (listener_id, feed) DO UPDATE SET filter = excluded.filter
+
+-- name: unfilter
+DELETE FROM headrace_listener.filter WHERE listener_id = %s AND feed = %s
+
+-- name: keep_out
+-- Programs that know no filters.
+UPDATE headrace_listener.format SET written_as = greatest(written_as, %s), readable_from = greatest(readable_from, %s)

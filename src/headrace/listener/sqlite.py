@@ -16,7 +16,8 @@ import msgspec
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
 from headrace.errors import DataFolderLocked, SourceUnavailable
-from headrace.listener.parking import ParkedEntry, check_parked
+from headrace.listener.parking import ParkedEntry, ParkedMax, check_parked, encode_parked
+from headrace.listener.storing import lasting
 from headrace.wire.versions import BOOKMARKS, check_readable
 
 _TABLES: Final = (
@@ -45,13 +46,20 @@ CREATE TABLE IF NOT EXISTS parked (
     parked      BLOB NOT NULL,      -- JSON: the entry, and why it is here
     PRIMARY KEY (listener_id, feed, sequence_id)
 )""",
+    """
+CREATE TABLE IF NOT EXISTS filter (
+    listener_id TEXT NOT NULL,
+    feed        TEXT NOT NULL,
+    filter      TEXT NOT NULL,      -- JSON: what the bookmark's listener asks for; no row: everything
+    PRIMARY KEY (listener_id, feed)
+) WITHOUT ROWID""",
 )
 _LOAD: Final = """
 SELECT incarnation, sequence_id, lsn, snapshot_id FROM bookmark LEFT JOIN hydrated USING (listener_id, feed)
 WHERE listener_id = ? AND feed = ?"""
 _UNHYDRATE: Final = "DELETE FROM hydrated WHERE listener_id = ? AND feed = ?"
 _PARKED: Final = "SELECT parked FROM parked WHERE listener_id = ? AND feed = ? ORDER BY sequence_id"
-_COUNT: Final = "SELECT count(*) FROM parked WHERE listener_id = ? AND feed = ?"
+_COUNT: Final = "SELECT count(*), sum(length(parked)) FROM parked WHERE listener_id = ? AND feed = ?"
 _UNPARK: Final = "DELETE FROM parked WHERE listener_id = ? AND feed = ? AND sequence_id = ?"
 _VOID: Final = "DELETE FROM parked WHERE listener_id = ? AND feed = ? AND sequence_id <= ?"
 _HYDRATED: Final = "INSERT OR REPLACE INTO hydrated (listener_id, feed, snapshot_id) VALUES (?, ?, ?)"
@@ -59,6 +67,11 @@ _PARK: Final = "INSERT OR REPLACE INTO parked (listener_id, feed, sequence_id, p
 _READABLE_FROM: Final = "UPDATE format SET written_as = ?, readable_from = max(readable_from, ?)"
 PARKED_READABLE_FROM: Final = 2
 """Once something is parked: a program that does not know the table would deliver later entries of those keys first."""
+_FILTER: Final = "SELECT filter FROM filter WHERE listener_id = ? AND feed = ?"
+_SET_FILTER: Final = "INSERT OR REPLACE INTO filter (listener_id, feed, filter) VALUES (?, ?, ?)"
+_UNFILTER: Final = "DELETE FROM filter WHERE listener_id = ? AND feed = ?"
+FILTERED_READABLE_FROM: Final = 3
+"""Once there is a filter: a program that does not know the table would go on without it."""
 _STORE: Final = """
 INSERT INTO bookmark (listener_id, feed, incarnation, sequence_id, lsn) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (listener_id, feed) DO UPDATE
@@ -127,16 +140,36 @@ class SqliteBookmarks:
         with self._writing():
             self._put(listener_id, feed, bookmark)
 
+    def filter_of(self, listener_id: str, feed: str) -> str | None:
+        """Return the filter that the bookmark is made with; None if there is none. SourceUnavailable."""
+        with self._errors("the filter can't be read", "Check its disk."):
+            row = self._database.execute(_FILTER, (listener_id, feed)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_filter(self, listener_id: str, feed: str, stored: str | None) -> None:
+        """Keep the filter; durable when this returns. SourceUnavailable: the one before it still stands."""
+        with self._writing():
+            if stored is None:
+                self._database.execute(_UNFILTER, (listener_id, feed))
+                return
+            self._database.execute(_READABLE_FROM, (BOOKMARKS.written_as, FILTERED_READABLE_FROM))
+            self._database.execute(_SET_FILTER, (listener_id, feed, stored))
+
     def park(
-        self, listener_id: str, feed: str, entry: ParkedEntry, bookmark: Bookmark | None, parked_max: int
+        self,
+        listener_id: str,
+        feed: str,
+        entry: ParkedEntry,
+        bookmark: Bookmark | None,
+        parked_max: ParkedMax,
     ) -> None:
         """Keep ``entry`` and ``bookmark`` in one transaction. ParkedTooMany, SourceUnavailable."""
         with self._writing():
             place = (listener_id, feed, entry.sequence_id)
             self._database.execute(_READABLE_FROM, (BOOKMARKS.written_as, PARKED_READABLE_FROM))
-            self._database.execute(_PARK, (*place, msgspec.json.encode(entry)))
-            count = self._database.execute(_COUNT, place[:2]).fetchone()[0]
-            check_parked(count, parked_max, entry)
+            self._database.execute(_PARK, (*place, encode_parked(entry)))
+            count, size = self._database.execute(_COUNT, place[:2]).fetchone()
+            check_parked(count, size, parked_max, entry)
             if bookmark is not None:
                 self._put(listener_id, feed, bookmark)
 
@@ -181,7 +214,7 @@ class SqliteBookmarks:
         try:
             yield
         except sqlite3.Error as error:
-            raise SourceUnavailable(f"{self._path}: {what}: {error}", hint=hint) from None
+            raise lasting(SourceUnavailable(f"{self._path}: {what}: {error}", hint=hint)) from None
 
     def close(self) -> None:
         """Close the file; does nothing the second time."""

@@ -25,7 +25,7 @@ from headrace.log.requests import Append, Appended, Configure, Register, Release
 from headrace.log.retention.plan import RetentionSettings
 from headrace.log.tail import FeedTail
 from headrace.log.troubles import Troubles
-from headrace.log.writer import Writer
+from headrace.log.writer import W, Writer
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk
 from headrace.wire.frame import Frame
@@ -128,9 +128,9 @@ class Log:
         """Append atomically; answers only after durability. Raises the refusals of ``rules``, or Unavailable."""
         return await self._writer.submit(append)
 
-    def append_soon(self, append: Append) -> asyncio.Future[Appended]:
-        """Queue an append, in the order of the calls; the future gets what :meth:`append` returns or raises."""
-        return self._writer.submit_soon(append)
+    def append_soon(self, append: Append, waiter: W) -> W:
+        """Queue an append, in the order of the calls; ``waiter`` gets what :meth:`append` returns or raises."""
+        return self._writer.submit_soon(append, waiter)
 
     async def register(self, register: Register) -> FeedTail:
         """Let a publisher claim a feed, made if it isn't there; the tail answered is durable."""

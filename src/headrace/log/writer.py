@@ -12,7 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, overload
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, overload
 
 from headrace.errors import DiskReserve, HeadraceError, JournalCorrupt, StoreUnavailable, WriterStopped
 from headrace.errors.root import printable
@@ -33,17 +33,32 @@ GROUP_REQUESTS_MAX: Final = 1024
 to, registrations and settings included, are bounded by ``rules``: what no longer fits is the next group."""
 
 
-_Settled = tuple["asyncio.Future[Any]", Outcome | HeadraceError]
+class Waiter(Protocol):
+    """What waits in an event loop for an outcome: a future, or what costs less than one. Called in that loop, once."""
+
+    def done(self) -> bool:
+        """Tell whether nobody waits any more."""
+
+    def set_result(self, result: Any, /) -> None:
+        """Take what was durably done."""
+
+    def set_exception(self, exception: Any, /) -> None:
+        """Take the refusal."""
+
+
+W = TypeVar("W", bound=Waiter)
+
+_Settled = tuple[Waiter, Outcome | HeadraceError]
 
 Answer = Callable[[Outcome | HeadraceError], None]
 """Is given a request's outcome once that is durable, or its refusal; called from the thread that writes."""
 
 
 class _InLoop(NamedTuple):
-    """A future of an event loop that waits for an outcome. A group wakes each loop once, however many wait there."""
+    """What waits in an event loop for an outcome. A group wakes each loop once, however many wait there."""
 
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Outcome]
+    waiter: Waiter
 
 
 class _Waiting(NamedTuple):
@@ -118,17 +133,16 @@ class Writer:
 
         A caller that is cancelled gives up the answer only: the request may still be written.
         """
-        outcome: Outcome = await self.submit_soon(request)
-        return outcome
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        return await self.submit_soon(request, future)
 
-    def submit_soon(self, request: Request) -> asyncio.Future[Any]:
-        """Queue the request, and return the future of the running loop that gets what :meth:`submit` returns or raises."""
+    def submit_soon(self, request: Request, waiter: W) -> W:
+        """Queue the request; ``waiter``, which is returned, gets in this loop what :meth:`submit` returns or raises."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Outcome] = loop.create_future()
         with self._guard:
             self._check_running("no append is taken")
-            self._queue.put(_Waiting(request, _InLoop(loop, future)))
-        return future
+            self._queue.put(_Waiting(request, _InLoop(loop, waiter)))
+        return waiter
 
     def not_running(self) -> str | None:
         """Return why the thread ended though nobody stopped it, or None: no append is taken until a restart then."""
@@ -250,8 +264,8 @@ class Writer:
         for waiting, outcome in zip(group, outcomes, strict=True):
             _note_in_chain(waiting.request, outcome)
             if isinstance(waiting.answer, _InLoop):
-                loop, future = waiting.answer
-                in_loops.setdefault(loop, []).append((future, outcome))
+                loop, waiter = waiting.answer
+                in_loops.setdefault(loop, []).append((waiter, outcome))
             else:
                 waiting.answer(outcome)
         for loop, settled in in_loops.items():
@@ -321,8 +335,8 @@ def _give(waiting: _Waiting, outcome: Outcome | HeadraceError) -> None:
     """Answer one request alone; one that was answered before keeps its answer."""
     _note_in_chain(waiting.request, outcome)
     if isinstance(waiting.answer, _InLoop):
-        loop, future = waiting.answer
-        _answer_in(loop, [(future, outcome)])
+        loop, waiter = waiting.answer
+        _answer_in(loop, [(waiter, outcome)])
     else:
         waiting.answer(outcome)
 
@@ -363,10 +377,10 @@ def _settle_failed(future: asyncio.Future[T], error: Exception) -> None:
 
 
 def _resolve(settled: Sequence[_Settled]) -> None:
-    for future, outcome in settled:
-        if future.done():
+    for waiter, outcome in settled:
+        if waiter.done():
             continue
         if isinstance(outcome, HeadraceError):
-            future.set_exception(outcome)
+            waiter.set_exception(outcome)
         else:
-            future.set_result(outcome)
+            waiter.set_result(outcome)

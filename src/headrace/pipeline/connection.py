@@ -29,10 +29,11 @@ RETRY_S: Final = 120.0
 
 
 class Endpoint(NamedTuple):
-    """Where a server answers, and how long to wait for it. ``token_file`` is read where the connection is made."""
+    """Where a server answers, and how long to wait for it. The files are read where the connection is made."""
 
     server: str
     token_file: str = ""
+    ca_file: str = ""
     retry_s: float = RETRY_S
 
 
@@ -83,8 +84,9 @@ class Connection:
             # Several of Spark's helper processes load this module and never ask a server anything.
             from headrace.client.http import FeedClient
 
-            file = Path(self._endpoint.token_file) if self._endpoint.token_file else None
-            self._client = FeedClient(self._endpoint.server, token=Credential.find(file))
+            given = self._endpoint
+            token_file, ca_file = (Path(file) if file else None for file in (given.token_file, given.ca_file))
+            self._client = FeedClient(given.server, token=Credential.find(token_file), ca_file=ca_file)
         backoff = Backoff()
         deadline = time.monotonic() + self._endpoint.retry_s
         while True:

@@ -72,7 +72,7 @@ def folded_batches(
                     place = change["sequence_id"]
                     lifted.append(lift.change(KeyChange(place, change["op"], change["value"])))
                 results.append(fold(lifted))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 raise unfit(feed, place, table, "", f"a patch of this key can't be merged: {error}") from None
         columns = zip(*results, strict=True) if results else ((), (), ())
         ids, ops, values = (list(column) for column in columns)

@@ -5,6 +5,7 @@ Columns: :data:`headrace.wire.columns.DDL`, or those of them that ``.schema(...)
     server              http://HOST:PORT (default: HEADRACE_SERVER, else http://127.0.0.1:8470)
     feed                the feed's name; required
     token-file          a file with a bearer token, at this path on the driver and on all workers
+    ca-file             a PEM file of the authorities to trust, likewise
     from                oldest (default), head (streams), or the sequence id of the first entry
     to                  the sequence id of the last entry, or head (default); batch reads only
     incarnation, lsn    of a bookmark: the only history to read, and the LSN of the entry before ``from``
@@ -45,7 +46,7 @@ LOOK_S: Final = 0.05
 """Time between two questions to the server during a look."""
 
 _OPTIONS: Final = {
-    "server", "feed", "token-file", "from", "to", "incarnation", "lsn", "max-entries", "max-bytes",
+    "server", "feed", "token-file", "ca-file", "from", "to", "incarnation", "lsn", "max-entries", "max-bytes",
     "partition-entries", "retry-seconds",
 }  # fmt: skip
 
@@ -79,7 +80,8 @@ class Options:
             raise InvalidRequest(f"{FORMAT} needs the option feed", hint="Add .option('feed', NAME).")
         server = self._given.get("server") or os.environ.get("HEADRACE_SERVER") or DEFAULT_SERVER
         retry_s = float(self._number("retry-seconds", int(RETRY_S)))
-        self.endpoint = Endpoint(server, self._given.get("token-file", ""), retry_s)
+        token_file, ca_file = self._given.get("token-file", ""), self._given.get("ca-file", "")
+        self.endpoint = Endpoint(server, token_file, ca_file, retry_s)
         self.incarnation = self._given.get("incarnation", "")
         self.entries_max = self._number("max-entries", ENTRIES_MAX)
         self.bytes_max = self._number("max-bytes", BYTES_MAX)

@@ -71,6 +71,7 @@ def run_tables(
     once: bool = False,
     checkpoint: str | None = None,
     token_file: str = "",
+    ca_file: str = "",
     entries_max: int = ENTRIES_MAX,
     bytes_max: int = BYTES_MAX,
     retry_s: float | None = None,
@@ -87,7 +88,7 @@ def run_tables(
     ServerUnreachable, FeedNotFound, DataFolderLocked, ConfigInvalid, FormatTooNew, QueryFailed.
     """
     register(spark)
-    endpoint = Endpoint(server, token_file, *(() if retry_s is None else (retry_s,)))
+    endpoint = Endpoint(server, token_file, ca_file, *(() if retry_s is None else (retry_s,)))
     folder = local_folder(to)
     with Connection(endpoint) as server_now:
         ledger = Ledger(folder, feed, server_now.feed(feed).incarnation)
@@ -109,13 +110,13 @@ def run_tables(
         ledger.close()
 
 
-def entries_waiting(server: str, feed: str, to: str, token_file: str = "") -> int:
+def entries_waiting(server: str, feed: str, to: str, token_file: str = "", ca_file: str = "") -> int:
     """Return how many entries of ``feed`` the tables in ``to`` have not been published with, before Spark is started.
 
     Raises ConfigInvalid, FeedNotFound, and ServerUnreachable after ten seconds.
     """
     published = read_published(local_folder(to))
-    with Connection(Endpoint(server, token_file, 10.0)) as now:
+    with Connection(Endpoint(server, token_file, ca_file, 10.0)) as now:
         head = now.feed(feed).head_sequence_id
     return max(0, head - (published.sequence_id if published else 0))
 
@@ -128,8 +129,8 @@ def _options(endpoint: Endpoint, ledger: Ledger) -> dict[str, str]:
         "incarnation": ledger.incarnation,
         "retry-seconds": str(max(1, round(endpoint.retry_s))),
     }
-    if endpoint.token_file:
-        options["token-file"] = endpoint.token_file
+    files = {"token-file": endpoint.token_file, "ca-file": endpoint.ca_file}
+    options |= {name: file for name, file in files.items() if file}
     if ledger.published is not None:
         options |= {"from": str(ledger.published.sequence_id + 1), "lsn": ledger.published.lsn}
     return options

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from headrace.client.http import FeedClient
@@ -70,7 +71,11 @@ async def run_agent(
         await source.open()
         await source.run(lambda opened: opened.check_outbox())
         if server is None:
-            client = FeedClient(settings.find_server(environment), token=settings.find_credential())
+            client = FeedClient(
+                settings.find_server(environment),
+                token=settings.find_credential(),
+                ca_file=None if settings.ca_file is None else Path(settings.ca_file),
+            )
             server = client
         offered: list[SnapshotService] = []
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Final, cast
 
-from headrace.errors import DsnInvalid, SetupMissing
+from headrace.errors import DsnInvalid, SetupMissing, Usage
 from headrace.publisher.dsn import Dsn
+from headrace.publisher.grants import Rights
 from headrace.publisher.source import Source
 from headrace.publisher.state import StateReader
 
@@ -20,6 +21,8 @@ DATABASES: Final = {
     "sqlite": "headrace.publisher.sqlite.source",
 }
 """DSN scheme -> the module whose ``open_source(dsn)`` opens it, and whose ``state_reader`` reads a snapshot.
+
+A database with users also has ``read_rights``.
 
 Imported when used, so that no driver is needed unasked.
 """
@@ -38,6 +41,18 @@ def state_reader(dsn: Dsn, feed: str, query: str | None) -> StateReader:
     """
     maker = cast("Callable[[Dsn, str, str | None], StateReader]", _module_of(dsn).state_reader)
     return maker(dsn, feed, query)
+
+
+def read_rights(dsn: Dsn, tables: Sequence[str], role: str, application_role: str | None) -> Rights:
+    """Return the least rights that ``role``'s agent and ``application_role``'s application need; Usage if none are asked."""
+    module = _module_of(dsn)
+    if not hasattr(module, "read_rights"):
+        raise Usage(
+            f"{dsn.scheme} knows no roles",
+            hint="Only PostgreSQL, MariaDB and MySQL ask for rights: give such a DSN.",
+        )
+    reader = cast("Callable[[Dsn, Sequence[str], str, str | None], Rights]", module.read_rights)
+    return reader(dsn, tables, role, application_role)
 
 
 def _module_of(dsn: Dsn) -> ModuleType:

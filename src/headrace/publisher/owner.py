@@ -108,6 +108,24 @@ def compare(owner: Owner, place: FeedPlace) -> Resume:
         raise
 
 
+def check_kept(owner: Owner, place: FeedPlace, resume: Resume, first: int, count: int) -> Resume:
+    """Return ``resume`` if the outbox has all rows from the place ``first`` on that it gave out; ``count``: how many it has.
+
+    Raises FeedBehindOutbox unless an operator accepted just that: somebody emptied the outbox before its rows were posted.
+    """
+    given = owner.next_sequence_id - first
+    if count >= given:
+        return resume
+    if _is_accepted(owner, place, FeedBehindOutbox.code):
+        return Resume(adopt=True)
+    raise _stop(
+        FeedBehindOutbox,
+        owner.feed,
+        f"the outbox gave out the places {first} to {owner.next_sequence_id - 1} of {owner.feed}, but {given - count} of "
+        "those rows are gone: somebody deleted them, or emptied the table, before they were in the feed",
+    )
+
+
 def _compare(owner: Owner, place: FeedPlace) -> Resume:
     feed, found = owner.feed, place.next_sequence_id
     if owner.incarnation is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -111,8 +112,28 @@ def check_delivered(parked: ParkedRow, processed_next: int) -> None:
         )
 
 
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT: Final = msgspec.json.Decoder(str)
+
+
+def first_of_key(key: str, keyless: Iterable[tuple[int, str]]) -> int | None:
+    """Return the id of the first row that may be of the object ``key``, of rows (id, changes) that leave theirs to the feed.
+
+    Which member is the key, only the feed says (its ``key-field``): so any will do, a string or a number.
+    """
+    for row_id, changes in keyless:
+        with suppress(msgspec.MsgspecError):  # no JSON object: then there is no key in it
+            for raw in map(bytes, _MEMBERS.decode(changes).values()):
+                if (_TEXT.decode(raw) if raw.startswith(b'"') else raw.decode()) == key:
+                    return row_id
+    return None
+
+
 def check_last(parked: ParkedRow, later_id: int | None) -> None:
-    """Raise Usage unless this row of ``Outbox.add`` may stand at the end: none of its key came later."""
+    """Raise Usage unless this row of ``Outbox.add`` may stand at the end: none of its object came later.
+
+    ``later_id``: of the first such row that is still in the outbox, also of one whose key is left to the feed.
+    """
     later = parked.later_id if later_id is None else later_id
     if parked.key is None:
         raise Usage(
@@ -121,7 +142,7 @@ def check_last(parked: ParkedRow, later_id: int | None) -> None:
         )
     if later is not None:
         raise Usage(
-            f"the row {parked.id} of {parked.feed} is out of date: the row {later} of the same key came later",
+            f"the row {parked.id} of {parked.feed} is out of date: the row {later} of the same key came later, or may have",
             hint="headrace agent parked drop forgets it.",
         )
 

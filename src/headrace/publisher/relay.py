@@ -14,20 +14,18 @@ from typing import Final
 
 from headrace.errors import (
     AgentFenced,
-    AttachUnsafe,
     FeedBehindOutbox,
-    FeedNotFound,
     FeedRecreated,
     Fenced,
+    Forbidden,
     HeadraceError,
     InvalidRequest,
-    NotRegistered,
-    OffsetMismatch,
     OutboxBehindFeed,
+    Recovery,
     SnapshotUnavailable,
     SourceUnavailable,
-    TableNotFound,
     TooLarge,
+    Unauthenticated,
     Unavailable,
 )
 from headrace.publisher.attach.finding import Finding
@@ -64,27 +62,19 @@ GATHER_ROWS_MIN: Final = 50
 GATHER_S: Final = 0.03
 """A steady stream is taken this often: many small passes would cost source and server much more than their rows do."""
 
-WAITS: Final = (AttachUnsafe, TableNotFound)
-"""Something in the source keeps the feed from going on until a person mends it there; it then goes on by itself."""
-
-UNCLEAR: Final = (Unavailable, OffsetMismatch, NotRegistered, FeedNotFound, FeedRecreated)
-"""Answers of the server after which it is asked anew, as a new instance, where the feed is; what they mean shows there."""
+TOKEN: Final = (Unauthenticated, Forbidden)
+"""What the server says of a token; it is taken back once a registration was answered."""
 
 MISPLACED: Final = (FeedRecreated, OutboxBehindFeed, FeedBehindOutbox)
 """Outbox and feed no longer fit together: the feed stops until an operator accepts it as it is."""
 
 
-def ends_feed(error: HeadraceError) -> bool:
-    """Return whether ``error`` is one that no repetition can mend: the feed then stops with an alarm, until a person acts.
-
-    The one place that decides it. FeedRecreated comes from two sides: as an answer of the server it is unclear; from the
-    comparison with the outbox it is the end, and is raised as :class:`FeedEnded` there.
-    """
-    return not isinstance(error, (SourceUnavailable, AgentFenced, *UNCLEAR, *WAITS))
-
-
 class FeedEnded(Exception):
-    """The feed can't go on; ``error`` says why. Kept apart from what a repetition may mend."""
+    """The feed can't go on; ``error`` says why. Kept apart from what a repetition may mend.
+
+    FeedRecreated comes from two sides: it is not clear what it means as an answer of the server, so the feed is joined anew;
+    from the comparison with the outbox it is the end.
+    """
 
     def __init__(self, error: HeadraceError) -> None:
         super().__init__(error.detail)
@@ -146,9 +136,9 @@ class FeedRelay:
             except Fenced as refusal:
                 raise AgentFenced(refusal.detail) from None
             except HeadraceError as trouble:
-                if ends_feed(trouble):
+                if trouble.recovery_of_publisher is Recovery.END:
                     raise await self._ended(trouble) from None
-                if isinstance(trouble, WAITS):
+                if trouble.recovery_of_publisher is Recovery.ATTEND:
                     await self._raise_alarm(trouble)
                 await self._wait_after(trouble, ending)
 
@@ -157,6 +147,8 @@ class FeedRelay:
         generation = self._source.generation
         registered = await self._register()
         self._takeover = False
+        if self._alarm is not None and self._alarm[0] in {kind.code for kind in TOKEN}:
+            self._go_on()
         place = FeedPlace(registered.incarnation, registered.next_sequence_id, registered.epoch)
         now_ms = self._clock.wall_ms()
         try:
@@ -253,19 +245,28 @@ class FeedRelay:
             ) from None
         self._backoff.reset()
         if self._alarm is not None:
-            self._alarm = None
-            self._log.info("the feed goes on")
+            self._go_on()
         return RowPlace(batch[-1].id, batch[-1].sequence_id)
 
-    async def _advance(self, joined: Joined, done: RowPlace | None, *, rows_max: int) -> None:
+    def _go_on(self) -> None:
+        self._alarm = None
+        self._log.info("the feed goes on")
+
+    async def _advance(
+        self, joined: Joined, done: RowPlace | None, *, rows_max: int, ahead: bool = False
+    ) -> int:
         now_ms, epoch = self._clock.wall_ms(), joined.place.epoch
 
         def advance(source: Source) -> int:
-            return source.advance(self.feed, self._agent_id, epoch, done, now_ms, rows_max=rows_max)
+            return source.advance(
+                self.feed, self._agent_id, epoch, done, now_ms, rows_max=rows_max, ahead=ahead
+            )
 
         # A source opened anew meanwhile may be another database, where ``done`` names other rows.
-        if await self._source.run(advance, generation=joined.generation):
+        count = await self._source.run(advance, generation=joined.generation)
+        if count:
             self._marked_at_ms = now_ms
+        return count
 
     async def _batch(self) -> list[MarkedRow]:
         return await self._source.run(lambda source: source.batch(self.feed, self._agent_id))
@@ -308,9 +309,28 @@ class FeedRelay:
 
     async def _wait_after(self, trouble: HeadraceError, ending: asyncio.Event) -> None:
         await self._note_trouble(trouble)
-        delay = self._backoff.next_delay()
+        delay = max(self._backoff.next_delay(), trouble.retry_after_s or 0.0)
         self._log.warning("trying again", code=trouble.code, detail=trouble.detail, delay_s=round(delay, 3))
-        await wait_for_stop(ending, delay)
+        until = asyncio.get_running_loop().time() + delay
+        if isinstance(trouble, (Unavailable, *TOKEN)) and self._joined is not None:
+            await self._mark_ahead(self._joined, until, ending)
+        await wait_for_stop(ending, until - asyncio.get_running_loop().time())
+
+    async def _mark_ahead(self, joined: Joined, until: float, ending: asyncio.Event) -> None:
+        """Go on marking until then: only the server is away, or does not take us (RFD 5, failure scenarios).
+
+        Nothing is posted under these marks before the next join has compared outbox and feed. Raises AgentFenced.
+        """
+        try:
+            while not ending.is_set() and (left := until - asyncio.get_running_loop().time()) > 0:
+                self.wake.clear()
+                await self._check_if_due()
+                if not await self._advance(joined, None, rows_max=APPEND_ENTRIES_MAX, ahead=True):
+                    await self._wait(min(FLOOR_S, left))
+        except AgentFenced:
+            raise
+        except HeadraceError as trouble:
+            self._log.warning("marking again later", code=trouble.code, detail=trouble.detail)
 
     async def _note_trouble(self, trouble: HeadraceError) -> None:
         """Show in ``agent status`` what keeps the feed from going on, once it lasts; whoever joins again takes it back."""
@@ -318,7 +338,8 @@ class FeedRelay:
         if now - self._trouble_at >= TROUBLE_S:  # the last one is long over
             self._trouble_since = now
         self._trouble_at = now
-        if now - self._trouble_since >= TROUBLE_S and not isinstance(trouble, (SourceUnavailable, *WAITS)):
+        told = isinstance(trouble, SourceUnavailable) or trouble.recovery_of_publisher is Recovery.ATTEND
+        if now - self._trouble_since >= TROUBLE_S and not told:
             await self._raise_alarm(trouble)
 
     async def _ended(self, error: HeadraceError, place: FeedPlace | None = None) -> FeedEnded:

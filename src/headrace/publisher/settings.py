@@ -25,8 +25,9 @@ class AgentSettings(Settings, frozen=True):
 
     ``agent_id`` is permanent once used: rows and feeds carry it. The source is ``dsn``, else the first line of ``dsn_file``,
     else ``HEADRACE_DSN``. ``retention`` is how long processed rows stay in the outbox (``48h``), from which a feed that lost
-    entries can still be filled again. The keys for snapshots (docs/howto/snapshots.md) mean something with
-    ``snapshot_listen`` only.
+    entries can still be filled again. ``ca_file`` (PEM) holds the authorities of which the server's
+    certificate may be, else that of ``HEADRACE_TLS_CA``. The keys for snapshots (docs/howto/snapshots.md) mean something
+    with ``snapshot_listen`` only.
     """
 
     agent_id: str
@@ -36,6 +37,7 @@ class AgentSettings(Settings, frozen=True):
     dsn_file: str | None = None
     retention: str = "48h"
     token_file: str | None = None
+    ca_file: str | None = None
     snapshot_listen: str | None = None
     snapshot_url: str | None = None
     snapshot_dir: str = "headrace-snapshots"

@@ -100,12 +100,15 @@ class Source(Protocol):
         now_ms: int,
         *,
         rows_max: int = APPEND_ENTRIES_MAX,
+        ahead: bool = False,
     ) -> int:
         """Mark rows up to ``done`` as processed, and the next up to ``rows_max`` rows as ours; returns how many are new.
 
-        One transaction, in whole units where they fit. AgentFenced if another agent, or this one at another epoch, owns the
-        feed. SourceUnavailable, with nothing changed, if the outbox is not where this agent's :meth:`claim` and ``advance``
-        left it: then claim anew. AttachUnsafe if rows wait that can't be delivered; what was done is processed all the same.
+        One transaction, in whole units where they fit. ``ahead``: mark as many more, however many are marked and not
+        processed: the server is away, and who asks can't post. AgentFenced if another agent, or this one at another epoch,
+        owns the feed. SourceUnavailable, with nothing changed, if the outbox is not where this agent's :meth:`claim` and
+        ``advance`` left it: then claim anew. AttachUnsafe if rows wait that can't be delivered; what was done is processed
+        all the same.
         """
 
     def batch(self, feed: str, agent_id: str) -> list[MarkedRow]:

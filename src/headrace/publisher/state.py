@@ -13,6 +13,8 @@ from headrace.publisher.attach.schema import TableSchema
 NO_STATE: Final = (
     "{feed} has no attached table: its rows are those of Outbox.add, of which the outbox holds no state"
 )
+ALSO_ADDED: Final = "{feed} also has, or had, rows of Outbox.add: no attached table holds those objects"
+TWO_COLUMNS: Final = "it must select two columns, key and changes"
 STATE_HINT: Final = (
     "Give a query that selects key and changes (the full state as JSON) of every object: "
     '[snapshot-sql] "{feed}" = "SELECT …" in the agent\'s settings.'
@@ -76,14 +78,18 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def object_line(key: object, changes: object) -> bytes:
-    """Return the line of an object that the application's own query gave; ValueError says what is wrong with it."""
+    """Return the line of an object that the application's own query gave; ValueError says what is wrong with it.
+
+    ``changes`` as text, byte for byte but for its line breaks: a value that a driver made of it may have lost digits.
+    """
     if not isinstance(key, str) or not key or key.startswith("\0"):
         raise ValueError(f"a key must be text that does not begin with a NUL character, not {key!r:.80}")
-    raw = changes if isinstance(changes, str | bytes) else msgspec.json.encode(changes)
-    data = raw.encode() if isinstance(raw, str) else raw
+    if not isinstance(changes, str | bytes):
+        raise ValueError(f"changes of {key!r:.80} must be JSON as text, not {type(changes).__name__}")
     try:
+        data = changes.encode() if isinstance(changes, str) else changes
         _OBJECT.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ValueError(f"changes of {key!r:.80} are no JSON object: {error}") from None
     data = data.strip().replace(b"\n", b" ").replace(b"\r", b" ")
     return b'{"key":' + msgspec.json.encode(key) + b',"changes":' + data + b"}\n"

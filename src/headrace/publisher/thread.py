@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future
+from typing import Final, TypeVar
 
 from headrace.errors import SourceUnavailable
 from headrace.publisher.source import Source
+from headrace.runtime.logs import get_logger
 
 T = TypeVar("T")
+
+CLOSE_S_MAX: Final = 10.0
+"""How long the end waits for a call that runs: a database that is cut off may never answer it."""
 
 
 class SourceThread:
@@ -20,7 +26,9 @@ class SourceThread:
         """``opener`` opens the source; it is called in the thread, at first and at each :meth:`reopen`."""
         self._opener = opener
         self._source: Source | None = None
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headrace-source")
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # Not of an executor: the interpreter waits for those threads at its end, also for one that never comes back.
+        self._thread = threading.Thread(target=self._work, name="headrace-source", daemon=True)
         self.generation = 0
         """Grows whenever the source was opened anew: who holds a place in it must compare it again."""
 
@@ -31,6 +39,7 @@ class SourceThread:
 
     async def open(self) -> None:
         """Open the source; raises what the opener raises."""
+        self._thread.start()
         await self._submit(self._open)
 
     async def reopen(self) -> None:
@@ -43,9 +52,25 @@ class SourceThread:
         return await self._submit(lambda: call(self._opened(generation)))
 
     async def close(self) -> None:
-        """Wait for the call that runs, close the source, end the thread."""
-        await self._submit(self._close)
-        self._pool.shutdown()
+        """Wait for the call that runs, close the source, end the thread.
+
+        A call that does not end within :data:`CLOSE_S_MAX` is left behind with its connection, until the process ends: what
+        it may still do is what it might have done before, as if the process had been killed.
+        """
+        if not self._thread.is_alive():
+            return
+        closed = self._submit(self._close)
+        self._calls.put(None)
+        await asyncio.wait({closed}, timeout=CLOSE_S_MAX)
+        if closed.done():
+            closed.result()
+            return
+        closed.cancel()
+        get_logger("publisher").warning("the source does not answer; its connection is left as it is")
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
 
     def _opened(self, generation: int | None) -> Source:
         if self._source is None:
@@ -63,5 +88,18 @@ class SourceThread:
             self._source.close()
             self._source = None
 
-    async def _submit(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+    def _submit(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        future: Future[T] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001  # it is raised where the call is waited for
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self._calls.put(work)
+        return asyncio.wrap_future(future)

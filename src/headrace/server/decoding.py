@@ -6,6 +6,7 @@ Faces hand over bytes; whatever is malformed becomes :class:`~headrace.errors.In
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -17,10 +18,14 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 NAME_CHARS_SHOWN_MAX: Final = 80
 """How much of a sender's own text an error repeats."""
+JSON_DEPTH_MAX: Final = 512
+"""Deepest nesting of ``changes`` and of ``before``. Decoders give up at about 970, sooner the deeper they are called:
+without this bound a value could be taken here and be too deep for who reads it."""
 
 _PLACE = re.compile(r"(?s)(.*?)(?: - at `\$(.*)`)?")
 _IN_ENTRY = re.compile(r"(?s)\.entries\[(\d+)\]\.?(.*)")
 _UNKNOWN = re.compile(r"(?s)Object contains unknown field `(.*)`")
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]')
 _MISSING = re.compile(r"(?s)Object missing required field `(.*)`")
 
 
@@ -49,10 +54,14 @@ def decode_entries(body: bytes, *, ndjson: bool = False) -> list[EntryIn]:
     _check_text(body)
     if ndjson:
         lines = [line for line in body.split(b"\n") if line.strip()]
-        return [_decode(line, _entry, index) for index, line in enumerate(lines)]
-    if _decode(body, _several).entries is msgspec.UNSET:
-        return [_decode(body, _entry)]
-    return _decode(body, _entries).entries
+        found = [_decode(line, _entry, index) for index, line in enumerate(lines)]
+    elif _decode(body, _several).entries is msgspec.UNSET:
+        found = [_decode(body, _entry)]
+    else:
+        found = _decode(body, _entries).entries
+    if _opened(body) > JSON_DEPTH_MAX:
+        _check_depths(found)
+    return found
 
 
 def convert_text(values: dict[str, str], kind: type[T]) -> T:
@@ -107,6 +116,30 @@ def _check_text(body: bytes) -> None:
         raise InvalidRequest(
             f"the body is not UTF-8: byte {error.start} is {body[error.start]:#04x}"
         ) from None
+
+
+def _opened(text: bytes) -> int:
+    """How deep ``text`` can be at most: what it opens, inside strings too."""
+    return text.count(b"[") + text.count(b"{")
+
+
+def _check_depths(entries: Sequence[EntryIn]) -> None:
+    for index, entry in enumerate(entries):
+        for member, value in (("changes", entry.changes), ("before", entry.before)):
+            if value is not msgspec.UNSET and _is_too_deep(bytes(value)):
+                raise wrong(member, f"is nested too deeply; the most is {JSON_DEPTH_MAX}", index)
+
+
+def _is_too_deep(text: bytes) -> bool:
+    if _opened(text) <= JSON_DEPTH_MAX:
+        return False
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        first = found[0][0]
+        depth += (first in b"[{") - (first in b"]}")
+        if depth > JSON_DEPTH_MAX:
+            return True
+    return False
 
 
 def _decode(body: bytes, decoder: msgspec.json.Decoder[T], index: int | None = None) -> T:

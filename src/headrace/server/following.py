@@ -10,12 +10,12 @@ from typing import Final
 from headrace.errors import FeedRecreated
 from headrace.log.log import Log
 from headrace.log.tail import FeedTail
-from headrace.server.filters import EVERYTHING
 from headrace.server.reading import STORED_BYTES_MAX, read_piece
 from headrace.server.rendering import Form, Portion, Rendered, render
 from headrace.server.shared import Shared
 from headrace.server.waits import Waits
 from headrace.server.workload import run_sized
+from headrace.wire.filters import EVERYTHING
 
 FILTERED_ENTRIES_MAX: Final = 10_000
 """Entries looked at for one answer where a filter takes some away: bounds how long one look takes."""

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
 
-from headrace.access.grants import Grant, Role, require
+from headrace.access.grants import ANONYMOUS, Grant, Role, require
+from headrace.errors import MetadataCorrupt
 from headrace.log.contract import Store
 from headrace.log.log import Log
+from headrace.log.metadata.owners import Claimant
 
 
 class May(StrEnum):
@@ -66,6 +68,11 @@ def check_call(grant: Grant, may: May) -> None:
         require(good or grant.may_administer(), "stream the log")
 
 
+def claimant_of(grant: Grant) -> Claimant:
+    """Return who asks for a listener: who has no name can own none."""
+    return Claimant("" if grant.subject == ANONYMOUS else grant.subject, grant.may_administer())
+
+
 async def check_feed(log: Log, grant: Grant, may: May, feed: str) -> None:
     """Raise Forbidden unless ``grant`` is good for this call about ``feed``, there or not."""
     if grant.may_administer():
@@ -97,8 +104,22 @@ class StreamRights:
         self._known: dict[int, bool] = {}
 
     def permits(self, region_id: int) -> bool:
-        """May the frames of this feed be sent? Its name and tenant are for life; where damage hides them, they may not."""
+        """May the frames of this feed be sent? Its name and tenant are for life.
+
+        Blocks at a feed that is not known yet. MetadataCorrupt where nobody can say whose it is: leaving it out would be a
+        gap.
+        """
         if region_id not in self._known:
-            for tail in self._store.tails():
-                self._known[tail.region_id] = self._grant.may_replicate(tail.tenant, tail.name)
-        return self._known.get(region_id, False)
+            self._look()
+        if region_id not in self._known:
+            self._store.refresh()
+            self._look()
+        if region_id not in self._known:
+            raise MetadataCorrupt(
+                f"the state of the feed with region {region_id} is damaged, so it can't be told whose its entries are"
+            )
+        return self._known[region_id]
+
+    def _look(self) -> None:
+        for tail in self._store.tails():
+            self._known[tail.region_id] = self._grant.may_replicate(tail.tenant, tail.name)

@@ -14,6 +14,7 @@ from headrace.entries.feed import check_agent_id
 from headrace.errors import BeyondHead, FeedNotFound, InvalidRequest, NotRegistered
 from headrace.log.log import Log
 from headrace.log.metadata.contract import HydrationRow
+from headrace.log.metadata.owners import ANYBODY, Claimant, check_owner
 from headrace.log.tail import FeedTail
 from headrace.runtime.clock import Clock
 from headrace.server.reading import Known, Start, resolve_start
@@ -28,15 +29,16 @@ class Hydrations:
         self._log = log
         self._clock = clock
 
-    async def take(self, listener_id: str, feed: str, ask: TakeHydration) -> HydrationLease:
+    async def take(
+        self, listener_id: str, feed: str, ask: TakeHydration, who: Claimant = ANYBODY
+    ) -> HydrationLease:
         """Take or renew a lease; durable when answered. Naming no snapshot holds from the oldest retained entry again.
 
-        Raises FeedNotFound, NotRegistered, InvalidRequest, StoreUnavailable.
+        Raises FeedNotFound, NotRegistered, ListenerTaken, InvalidRequest, StoreUnavailable.
         """
         named = _named(ask)
         tail = await self._log.find(feed)
-        if await asyncio.to_thread(self._log.metadata.listener, listener_id, tail.name) is None:
-            raise NotRegistered(f"the listener {listener_id[:80]!r} has not registered with the feed {feed}")
+        await asyncio.to_thread(check_listener, self._log, listener_id, tail.name, who)
         hold = partial(self._hold, listener_id, feed, named)
         row, tail = await asyncio.to_thread(self._log.store.without_drops, hold)
         return HydrationLease(
@@ -49,10 +51,14 @@ class Hydrations:
             expires_at=rfc3339(row.expires_at_ms),
         )
 
-    async def end(self, listener_id: str, feed: str) -> None:
-        """End a lease; nothing happens if there is none. Raises FeedNotFound, InvalidRequest, StoreUnavailable."""
+    async def end(self, listener_id: str, feed: str, who: Claimant = ANYBODY) -> None:
+        """End a lease; nothing happens if there is none.
+
+        Raises FeedNotFound, ListenerTaken, InvalidRequest, StoreUnavailable.
+        """
         tail = await self._log.find(feed)
         known = check_agent_id(listener_id, "listener-id")
+        await asyncio.to_thread(_check_owner, self._log, known, tail.name, who)
         await asyncio.to_thread(self._log.metadata.end_hydration, known, tail.name)
 
     async def resolve(
@@ -113,6 +119,18 @@ class Hydrations:
             )
 
         return self._log.metadata.change_hydration(listener_id, feed, change), tail
+
+
+def check_listener(log: Log, listener_id: str, feed: str, who: Claimant) -> None:
+    """Return if the listener is registered and ``who`` may act for it. Blocks. NotRegistered, ListenerTaken."""
+    if log.metadata.listener(listener_id, feed) is None:
+        raise NotRegistered(f"the listener {listener_id[:80]!r} has not registered with the feed {feed}")
+    _check_owner(log, listener_id, feed, who)
+
+
+def _check_owner(log: Log, listener_id: str, feed: str, who: Claimant) -> None:
+    if not who.may_take_over:  # an owner that can't be read keeps no admin out
+        check_owner(log.metadata.owner(listener_id, feed), who, listener_id, feed)
 
 
 def _stands(row: HydrationRow, tail: FeedTail, now_ms: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from headrace import __version__
 from headrace.access.grants import EVERYTHING, Grant
@@ -13,13 +14,15 @@ from headrace.server.retention.explaining import explain
 from headrace.server.retention.lags import FeedLags, hydration_view
 from headrace.server.retention.loop import Retention
 from headrace.wire import documents as doc
-from headrace.wire.retention_documents import RetentionView
+from headrace.wire.retention_documents import RetentionView, Rotated
 
 
 class OperatorCases(Core):
     """What people and their tools ask for, one method each."""
 
     retention: Retention
+    on_rotate: list[Callable[[], int]]
+    """Each asks the subscribers of one face's open streams to begin a new file, and returns how many streams there are."""
 
     async def feeds(self, grant: Grant = EVERYTHING) -> doc.FeedList:
         """Return every feed that ``grant`` may see with its bounds, owner, listeners and subscribers, by region id."""
@@ -34,6 +37,13 @@ class OperatorCases(Core):
     async def explain_retention(self) -> RetentionView:
         """Return what retention keeps and would drop now, and why; changes nothing."""
         return await explain(self.log, self.retention)
+
+    def rotate_streams(self) -> Rotated:
+        """Ask the subscribers of this server's open streams to begin a new file; they hear it between two batches.
+
+        Streams of other servers on the same store are not reached. Safe to repeat.
+        """
+        return Rotated(streams=sum(ask() for ask in self.on_rotate))
 
     async def metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

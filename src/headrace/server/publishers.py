@@ -11,7 +11,8 @@ from msgspec import UNSET
 
 from headrace.access.grants import EVERYTHING, Grant
 from headrace.errors import DuplicateEntry, NotRegistered
-from headrace.log.requests import Append, Appended
+from headrace.log.requests import Append
+from headrace.log.writer import W
 from headrace.server.core import Core
 from headrace.server.encoding import PostTerms, append_of
 from headrace.server.guard import May, judge_feed, tenant_of
@@ -77,17 +78,17 @@ class PublisherCases(Core):
         posted = dataclasses.replace(terms, posted_at_ms=self._clock.wall_ms())
         append = await run_sized(len(entries), append_of, feed, tail.settings, entries, posted)
         try:
-            return appended(await self.append_soon(append))
+            return appended(await self.append_soon(append, asyncio.get_running_loop().create_future()))
         except DuplicateEntry as refusal:
             await self._alarm_of_quarantine(feed, append.producer, refusal.members.get("received"))
             raise
 
-    def append_soon(self, append: Append) -> asyncio.Future[Appended]:
-        """Queue an append, in the order of the calls; the future gets its places or its refusal, once durable.
+    def append_soon(self, append: Append, waiter: W) -> W:
+        """Queue an append, in the order of the calls; ``waiter`` gets its places or its refusal, once durable.
 
         The one way into the log for every face, so that what is asked of who appends is asked here, and of everybody.
         """
-        return self.log.append_soon(append)
+        return self.log.append_soon(append, waiter)
 
     async def tail(self, feed: str, producer: str | None) -> doc.Tail:
         """Return where a feed ends, and the last append of ``producer``: what it resumes from after any unclear outcome.

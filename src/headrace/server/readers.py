@@ -8,11 +8,12 @@ from typing import Final
 
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.entries.lsn import Lsn
-from headrace.errors import InvalidRequest, NotRegistered
+from headrace.errors import InvalidRequest
+from headrace.log.metadata.owners import ANYBODY, Claimant
 from headrace.log.tail import FeedTail
 from headrace.server.core import Core, try_to_keep
 from headrace.server.following import Follower, Looks
-from headrace.server.hydration import Hydrations
+from headrace.server.hydration import Hydrations, check_listener
 from headrace.server.reading import (
     STORED_BYTES_MAX,
     Known,
@@ -27,6 +28,10 @@ from headrace.wire import documents as doc
 
 SEEN_EVERY_S: Final = 5.0
 """How often it is written down which listeners have polled: one transaction for all of them, not one a poll."""
+KNOWN_S: Final = 600.0
+"""So long a poll does not ask again whether its listener is there and whose it is."""
+KNOWN_MAX: Final = 20_000
+"""So many answers are remembered; then all are asked anew."""
 
 
 class ReaderCases(Core):
@@ -34,7 +39,8 @@ class ReaderCases(Core):
 
     hydrations: Hydrations
     _looks: Looks
-    _registered: set[tuple[str, str]]
+    _registered: dict[tuple[str, str, Claimant], float]
+    """Listener id, feed, who may ask for it -> until when that is believed."""
     _seen: set[tuple[str, str]]
     _seen_noted: float
 
@@ -71,12 +77,16 @@ class ReaderCases(Core):
         timeout_ms: int,
         known: Known,
         portion: Portion | None = None,
+        who: Claimant = ANYBODY,
     ) -> Rendered:
         """Return what follows ``start``: at once if there is any, else when there is, else empty after ``timeout_ms``.
 
-        What a filter takes away ends no poll before its time. Raises as :meth:`read_range` does, and NotRegistered.
+        What a filter takes away ends no poll before its time. Raises as :meth:`read_range` does, NotRegistered, and
+        ListenerTaken.
         """
-        follower = await self.follow(feed, listener_id, start, known=known, portion=portion, form=Form.LIST)
+        follower = await self.follow(
+            feed, listener_id, start, known=known, portion=portion, form=Form.LIST, who=who
+        )
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         return await follower.until_some(deadline)
 
@@ -89,26 +99,33 @@ class ReaderCases(Core):
         known: Known,
         portion: Portion | None = None,
         form: Form = Form.EVENTS,
+        who: Claimant = ANYBODY,
     ) -> Follower:
         """Return what walks behind ``start`` along the feed for this listener. Raises as :meth:`poll` does."""
         tail = await self.log.find(feed)
-        await self._check_listener(listener_id, feed)
+        await self._check_listener(listener_id, feed, who)
         await self._saw(listener_id, feed)
         tail, after = await self.hydrations.resolve(tail, start, known, listener_id)
         check_retained(tail, after + 1)
         saw = partial(self._saw, listener_id, feed)
         return Follower(self._looks, self._waits, (tail, after), (portion or Portion(), form), saw)
 
-    async def register_listener(self, ask: doc.RegisterListener) -> doc.ListenerRegistered:
-        """Register a listener with a feed; idempotent. Answers the feed's bounds and the position it last reported."""
+    async def register_listener(
+        self, ask: doc.RegisterListener, who: Claimant = ANYBODY
+    ) -> doc.ListenerRegistered:
+        """Register a listener with a feed; idempotent. Answers the feed's bounds and the position it last reported.
+
+        It is ``who``'s from then on: nobody else but an admin may ask, move or register under its name. FeedNotFound,
+        ListenerTaken, ListenersTooMany.
+        """
         listener_id = check_agent_id(ask.listener_id, "listener-id")
         tail = await self.log.find(check_feed_id(ask.change_feed_id))
         metadata, now_ms = self.log.metadata, self._clock.wall_ms()
-        register = partial(metadata.register_listener, listener_id, tail.name, ask.hold, now_ms)
+        register = partial(metadata.register_listener, listener_id, tail.name, ask.hold, now_ms, who)
         await asyncio.to_thread(partial(self.log.store.without_drops, register) if ask.hold else register)
         await self.log.refresh()
         tail = self.log.tail(tail.name)  # what it holds of that stays there from here on
-        self._registered.add((listener_id, tail.name))
+        self._remember(listener_id, tail.name, who)
         row = await asyncio.to_thread(metadata.listener, listener_id, tail.name)
         return doc.ListenerRegistered(
             change_feed_id=tail.name,
@@ -118,13 +135,15 @@ class ReaderCases(Core):
             position=row.sequence_id if row is not None and row.incarnation == tail.incarnation else None,
         )
 
-    async def put_position(self, listener_id: str, feed: str, place: doc.PositionIn) -> doc.Position:
+    async def put_position(
+        self, listener_id: str, feed: str, place: doc.PositionIn, who: Claimant = ANYBODY
+    ) -> doc.Position:
         """Keep a listener's durable place, so that its lag is visible. It may move back: the consumer decides.
 
-        Raises FeedNotFound, NotRegistered, FeedRecreated, BeyondHead.
+        Raises FeedNotFound, NotRegistered, ListenerTaken, FeedRecreated, BeyondHead.
         """
         tail = await self.log.find(feed)
-        await self._check_listener(listener_id, feed)
+        await asyncio.to_thread(check_listener, self.log, listener_id, feed, who)
         lsn = Lsn.parse(place.lsn) if place.lsn is not None else None
         await check_place(self.log, tail, place.sequence_id, Known(place.incarnation, lsn))
         await asyncio.to_thread(
@@ -157,13 +176,17 @@ class ReaderCases(Core):
             tail = self.log.tail(feed)
         return tail, after + 1, tail.head if last is None else min(last, tail.head)
 
-    async def _check_listener(self, listener_id: str, feed: str) -> None:
-        """Nothing unregisters a listener, so a poll asks the database only once."""
-        if (listener_id, feed) in self._registered:
-            return
-        if await asyncio.to_thread(self.log.metadata.listener, listener_id, feed) is None:
-            raise NotRegistered(f"the listener {listener_id[:80]!r} has not registered with the feed {feed}")
-        self._registered.add((listener_id, feed))
+    async def _check_listener(self, listener_id: str, feed: str, who: Claimant) -> None:
+        """A listener is forgotten only when it was not seen for long, so a poll asks the database but seldom."""
+        known_until = self._registered.get((listener_id, feed, who))
+        if known_until is None or self._clock.monotonic() >= known_until:
+            await asyncio.to_thread(check_listener, self.log, listener_id, feed, who)
+            self._remember(listener_id, feed, who)
+
+    def _remember(self, listener_id: str, feed: str, who: Claimant) -> None:
+        if len(self._registered) >= KNOWN_MAX:
+            self._registered.clear()
+        self._registered[listener_id, feed, who] = self._clock.monotonic() + KNOWN_S
 
     async def _saw(self, listener_id: str, feed: str) -> None:
         self._seen.add((listener_id, feed))

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace.server.filters import EVERYTHING, EntryFilter
 from headrace.server.reading import Piece
 from headrace.wire.entry import message_of
+from headrace.wire.filters import EVERYTHING, EntryFilter
 from headrace.wire.frame import Frame
 from headrace.wire.rendering import entry_out
 

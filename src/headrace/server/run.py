@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import uvicorn
 
-from headrace.access.exposure import judge_exposure
+from headrace.access.connection import Connection, connection_of
+from headrace.access.exposure import is_loopback, judge_exposure
 from headrace.access.opening import AuthSettings, verifying
 from headrace.access.tls import Tls, TlsSettings
 from headrace.access.tokens import TokenVerifier
 from headrace.errors import PlatformUnsupported, PortInUse, Usage
 from headrace.log.log import Log, LogSettings
 from headrace.log.opening import StoreAddress
+from headrace.runtime.descriptors import connections_max, raise_limit
 from headrace.runtime.logs import get_logger
 from headrace.server.http.app import HttpFace
-from headrace.server.http.connection import Connection
 from headrace.server.service import Service
 from headrace.server.snapshots import Origin
+from headrace.server.streams.terms import StreamTerms
 
 if TYPE_CHECKING:
     from headrace.server.grpc.face import GrpcFace
@@ -49,6 +51,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``http`` is ``HOST:PORT``; port 0 takes a free one. ``grpc`` is the same, or None to leave gRPC out. ``auth`` None:
     nobody is asked for a token. ``tls`` None: plain text. ``snapshot_allow``: where listeners may be sent for snapshots.
+    ``streams``: how gRPC's streams are paced.
     """
 
     data_dir: Path = Path("headrace-data")
@@ -60,6 +63,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsSettings | None = None
     snapshot_allow: tuple[Origin, ...] = ()
     log: LogSettings = LogSettings()
+    streams: StreamTerms = StreamTerms()
 
 
 class Address(NamedTuple):
@@ -92,6 +96,7 @@ async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[S
     PlatformUnsupported, Usage, PortInUse, ConfigInvalid, and what :meth:`Log.open` raises; nothing has been written then.
     """
     check_platform()
+    limit = raise_limit()
     address = parse_address(settings.http)
     check_exposure(address, settings)
     tls = Tls(settings.tls) if settings.tls is not None else None
@@ -103,14 +108,18 @@ async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[S
         verifier = await stack.enter_async_context(verifying(settings.auth))
         log = Log.open(settings.data_dir, store=settings.store, settings=settings.log)
         stack.push_async_callback(log.close)
-        service = Service(log, snapshot_allow=settings.snapshot_allow)
+        service = Service(
+            log,
+            snapshot_allow=settings.snapshot_allow,
+            snapshot_local=all(map(is_loopback, _addresses(address.host))),
+        )
         stack.push_async_callback(service.close)
         await log.start()
         await service.start()
         at = Address(address.host, listener.getsockname()[1])
         serving = Serving(at, settings.data_dir, settings.store, encrypted=tls is not None)
         if face is not None:
-            await face.start(service, log, verifier=verifier)
+            await face.start(service, log, verifier=verifier, terms=settings.streams)
             stack.push_async_callback(face.stop)  # before the log is closed
             serving = serving._replace(grpc=Address(face.host, face.port))
         await _serve_http(
@@ -119,6 +128,9 @@ async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[S
             stop,
             verifier=verifier,
             tls=tls,
+            connection=connection_of(
+                connections_max(limit), local_only=settings.auth is None and not settings.insecure
+            ),
             started=lambda: ready(serving),
             stopping=face.begin_stop if face is not None else None,
         )
@@ -213,6 +225,7 @@ async def _serve_http(
     *,
     verifier: TokenVerifier | None,
     tls: Tls | None,
+    connection: type[Connection],
     started: Callable[[], None],
     stopping: Callable[[], None] | None,
 ) -> None:
@@ -228,7 +241,7 @@ async def _serve_http(
 
     config = uvicorn.Config(
         HttpFace(service, verifier=verifier),
-        http=Connection,
+        http=connection,
         ws="none",
         loop="none",
         lifespan="off",

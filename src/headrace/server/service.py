@@ -40,18 +40,20 @@ class Service(PublisherCases, ReaderCases, OperatorCases):
         clock: Clock | None = None,
         new_incarnation: Callable[[], object] = uuid.uuid4,
         snapshot_allow: Sequence[Origin] = (),
+        snapshot_local: bool = False,
     ) -> None:
-        """``snapshot_allow``: where listeners may be sent for snapshots; empty: to this machine only."""
+        """``snapshot_allow``: where listeners may be sent for snapshots; empty: to this machine if ``snapshot_local``."""
         super().__init__(log, clock=clock, new_incarnation=new_incarnation)
         self._looks = Looks(log)
-        self._registered = set()
+        self._registered = {}
         self._seen = set()
         self._seen_noted = self._clock.monotonic()
         self._looking_again: asyncio.Task[None] | None = None
         self._damage_ended = asyncio.Event()
+        self.on_rotate = []
         self.retention = Retention(log, self._clock, self._note_seen)
         self.hydrations = Hydrations(log, self._clock)
-        self.snapshots = Snapshots(log, self._clock, snapshot_allow)
+        self.snapshots = Snapshots(log, self._clock, snapshot_allow, local=snapshot_local)
 
     async def start(self) -> None:
         """Raise the alarm of every quarantine that stands: a crash may have come between the two."""

@@ -35,6 +35,8 @@ TICKET_S: Final = 3600
 """How long a ticket is good: a cut fetch asks for another one."""
 URL_CHARS_MAX: Final = 1000
 """Longest snapshot-url."""
+PATH: Final = "/snapshot"
+"""Where every publisher serves its snapshots: listeners are sent to no other path, wherever it leads."""
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -74,8 +76,8 @@ def parse_origins(given: Sequence[str]) -> tuple[Origin, ...]:
 def check_snapshot_url(text: str) -> str:
     """Return ``text`` if listeners can be sent to it; InvalidRequest."""
     try:
-        if len(text) <= URL_CHARS_MAX:
-            _origin(text)
+        _origin(text)
+        if len(text) <= URL_CHARS_MAX and urlsplit(text).path == PATH:
             return text
     except ValueError:
         pass
@@ -87,12 +89,19 @@ def check_snapshot_url(text: str) -> str:
 
 
 class Snapshots:
-    """The snapshots of all publishers of one log. ``allowed``: where listeners may be sent; empty: to this machine only."""
+    """The snapshots of all publishers of one log. ``allowed``: where listeners may be sent.
 
-    def __init__(self, log: Log, clock: Clock, allowed: Sequence[Origin] = ()) -> None:
+    None allowed: to their own machine, if ``local``: the server is reached from this machine alone, so that it is the same
+    one; else nowhere.
+    """
+
+    def __init__(
+        self, log: Log, clock: Clock, allowed: Sequence[Origin] = (), *, local: bool = False
+    ) -> None:
         self._log = log
         self._clock = clock
         self._allowed = frozenset(allowed)
+        self._local = local
 
     async def registered(self, tail: FeedTail, url: str | None) -> str | None:
         """Note what a publisher said at its registration, durably; returns the key of its tickets, None without ``url``.
@@ -162,7 +171,9 @@ class Snapshots:
 
     def _is_allowed(self, url: str) -> bool:
         origin = _origin(url)
-        return origin in self._allowed if self._allowed else is_loopback_name(origin.host)
+        if urlsplit(url).path != PATH:  # of a registration with an earlier version
+            return False
+        return origin in self._allowed if self._allowed else self._local and is_loopback_name(origin.host)
 
 
 def _origin(url: str) -> Origin:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import JournalCorrupt
 from headrace.wire import varint
+from headrace.wire.compression import NONE, compress, decompress
 from headrace.wire.entry import message_of, slices
 from headrace.wire.frame import HEADER_SIZE, Frame, FrameKind
 from headrace.wire.generated import wal_pb2
@@ -29,6 +30,7 @@ BATCH_BYTES_MAX: Final = 3 << 20
 
 _ENTRIES: Final = 0x0A
 _FIRST_LSN, _LAST_LSN = b"\x12", b"\x1a"
+_COMPRESSION, _COMPRESSED = varint.tag(4, 0), varint.tag(100, 2)
 _LENGTHS, _FIRST_LOCAL, _LAST_LOCAL = varint.tag(101, 2), varint.tag(102, 0), varint.tag(103, 0)
 _INCARNATION = varint.tag(104, 2)
 
@@ -52,9 +54,10 @@ class Batch(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """Nothing new: everything up to ``lsn`` has been sent."""
+    """Nothing new: everything up to ``lsn`` has been sent. ``rotate``: whoever writes files should begin a new one."""
 
     lsn: Lsn
+    rotate: bool = False
 
 
 def batches_of(
@@ -63,28 +66,50 @@ def batches_of(
     start: Lsn = ZERO,
     entries_max: int = BATCH_ENTRIES_MAX,
     bytes_max: int = BATCH_BYTES_MAX,
+    runs: Callable[[Frame], Sequence[tuple[int, int]]] | None = None,
 ) -> Iterator[Batch]:
     """Cut the entries of ``frames`` (in journal order) that are at ``start`` or later into batches.
 
-    Every such entry is in exactly one batch, in order; a frame may be split over several, control frames have none.
+    Every such entry is in exactly one batch, in order; a frame may be split over several, control frames have none. ``runs``
+    tells which entries of a frame are wanted, as ranges of their indexes; without it all are.
     """
     draft = _Draft(entries_max, bytes_max)
     for frame in frames:
         header = frame.header
         if header.kind != FrameKind.ENTRIES or not header.count:
             continue
-        index = 0
+        floor = 0
         if header.global_ts <= start.global_ts:  # else the whole frame is later
-            index = bisect_left(range(header.count), start, key=header.lsn)
+            floor = bisect_left(range(header.count), start, key=header.lsn)
         ends: list[int] = []
-        while index < header.count:
-            taken = draft.take(frame, index, ends)
-            index += taken
-            if not taken:
-                yield draft.batch()
-                draft = _Draft(entries_max, bytes_max)
+        for begin, stop in ((0, header.count),) if runs is None else runs(frame):
+            index = max(begin, floor)
+            while index < stop:
+                taken = draft.take(frame, index, stop, ends)
+                index += taken
+                if not taken:
+                    yield draft.batch()
+                    draft = _Draft(entries_max, bytes_max)
     if draft.entries:
         yield draft.batch()
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """Return neighbouring batches as one."""
+    first, last = batches[0], batches[-1]
+    if first is last:
+        return first
+    return Batch(
+        bodies=[body for batch in batches for body in batch.bodies],
+        lengths=[lengths for batch in batches for lengths in batch.lengths],
+        size=sum(batch.size for batch in batches),
+        entries=sum(batch.entries for batch in batches),
+        first_lsn=first.first_lsn,
+        last_lsn=last.last_lsn,
+        first_position=first.first_position,
+        last_position=last.last_position,
+        regions=frozenset().union(*(batch.regions for batch in batches)),
+    )
 
 
 class _Draft:
@@ -101,14 +126,15 @@ class _Draft:
         self.last: tuple[Lsn, int] = (ZERO, 0)
         self.regions: set[int] = set()
 
-    def take(self, frame: Frame, index: int, ends: list[int]) -> int:
-        """Take what fits of the frame's entries from ``index`` on, and return how many those are.
+    def take(self, frame: Frame, index: int, limit: int, ends: list[int]) -> int:
+        """Take what fits of the frame's entries from ``index`` to below ``limit``, and return how many those are.
 
         ``ends``: where the frame's entries end in its body; filled when a frame is split first.
         """
         header = frame.header
         room = self.entries_max - self.entries
-        if not index and header.count <= room and self.size + header.body_size <= self.bytes_max:
+        whole = not index and limit == header.count
+        if whole and header.count <= room and self.size + header.body_size <= self.bytes_max:
             stop, begin, end = header.count, 0, header.body_size
             self.bodies.append(frame.body)
             self.lengths.append(frame.lengths_bytes)
@@ -118,7 +144,7 @@ class _Draft:
                 ends += (0, *accumulate(frame.lengths))
             begin = ends[index]
             fitting = bisect_right(ends, begin + self.bytes_max - self.size, index) - 1
-            stop = max(index, min(fitting, index + room, header.count))
+            stop = max(index, min(fitting, index + room, limit))
             if stop == index and not self.entries:
                 stop = index + 1
             if stop == index:
@@ -144,14 +170,25 @@ class _Draft:
         )  # fmt: skip
 
 
-def encode_batch(batch: Batch, *, incarnations: Mapping[int, str], want_lengths: bool) -> bytes:
-    """Return the batch as a serialised ``WalResponse``. ``incarnations``: by region id, of the feeds to be named in it."""
+def encode_batch(
+    batch: Batch, *, incarnations: Mapping[int, str], want_lengths: bool, compression: int = NONE
+) -> bytes:
+    """Return the batch as a serialised ``WalResponse``. ``incarnations``: by region id, of the feeds to be named in it.
+
+    ``compression``: how its entries are compressed, unless that would make them larger.
+    """
     head = [
         _FIRST_LSN + b"\x26",
         str(batch.first_lsn).encode(),
         _LAST_LSN + b"\x26",
         str(batch.last_lsn).encode(),
     ]
+    bodies: Sequence[bytes | memoryview] = batch.bodies
+    if compression != NONE:
+        packed = compress(compression, b"".join(bodies))
+        if len(packed) < batch.size:
+            bodies = (_COMPRESSED + varint.encode(len(packed)), packed)
+            head.append(_COMPRESSION + varint.encode(compression))
     if want_lengths:
         head += [_LENGTHS + varint.encode(4 * batch.entries), *map(bytes, batch.lengths)]
     head += [
@@ -161,13 +198,15 @@ def encode_batch(batch: Batch, *, incarnations: Mapping[int, str], want_lengths:
     for region_id, incarnation in sorted(incarnations.items()):
         named = wal_pb2.Incarnation(region_id=region_id, incarnation=incarnation).SerializeToString()
         head += [_INCARNATION + varint.encode(len(named)), named]
-    size = batch.size + sum(map(len, head))
-    return b"".join((b"\x0a" + varint.encode(size), *head, *batch.bodies))
+    size = sum(map(len, bodies)) + sum(map(len, head))
+    return b"".join((b"\x0a" + varint.encode(size), *head, *bodies))
 
 
 def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
     """Return the heartbeat as a serialised ``WalResponse``."""
-    message = wal_pb2.WalResponse(heartbeat=wal_pb2.Heartbeat(current_lsn=str(heartbeat.lsn)))
+    message = wal_pb2.WalResponse(
+        heartbeat=wal_pb2.Heartbeat(current_lsn=str(heartbeat.lsn), rotate=heartbeat.rotate)
+    )
     return message.SerializeToString()
 
 
@@ -206,7 +245,7 @@ class StreamError(NamedTuple):
 
 
 def decode_response(data: bytes) -> ReceivedBatch | Heartbeat | StreamError:
-    """Read a ``WalResponse`` of a stream that was asked for with ``want_lengths``.
+    """Read a ``WalResponse``; compressed entries are opened. Without ``want_lengths`` each entry's size is looked for.
 
     Raises JournalCorrupt for what our server does not send, and for entries that don't fit their lengths.
     """
@@ -220,7 +259,7 @@ def decode_response(data: bytes) -> ReceivedBatch | Heartbeat | StreamError:
     except DecodeError as error:
         raise JournalCorrupt(f"what came is no WalResponse: {error}") from None
     if message.HasField("heartbeat"):
-        return Heartbeat(Lsn.parse(message.heartbeat.current_lsn))
+        return Heartbeat(Lsn.parse(message.heartbeat.current_lsn), message.heartbeat.rotate)
     return StreamError(message.error)
 
 
@@ -235,19 +274,35 @@ def _decode_batch(data: memoryview) -> ReceivedBatch:
         head = wal_pb2.WalBatch.FromString(bytes(data[:at]))
     except DecodeError as error:
         raise JournalCorrupt(f"what came is no WalBatch: {error}") from None
-    sizes = array("I")
-    if len(head.entry_lengths) % 4 == 0:
-        sizes.frombytes(head.entry_lengths)
-    if sys.byteorder == "big":
-        sizes.byteswap()
-    if not sizes or sum(sizes) != len(data) - at:
-        raise JournalCorrupt("a batch's entries don't fit the lengths that it says")
+    body = data[at:]
+    if head.compression != NONE:
+        if body:
+            raise JournalCorrupt("a compressed batch has entries that are not")
+        body = memoryview(decompress(head.compression, head.compressed_entries))
     return ReceivedBatch(
         first_lsn=Lsn.parse(head.first_lsn),
         last_lsn=Lsn.parse(head.last_lsn),
         first_position=head.first_local_lsn,
         last_position=head.last_local_lsn,
         incarnations={named.region_id: named.incarnation for named in head.incarnations},
-        body=data[at:],
-        sizes=sizes,
+        body=body,
+        sizes=_sizes_of(head.entry_lengths, body),
     )
+
+
+def _sizes_of(stated: bytes, body: memoryview) -> array[int]:
+    """The size of each ``entries`` field in ``body``: as stated, or found field by field where nothing is."""
+    sizes = array("I")
+    if not stated:
+        at = 0
+        while at < len(body):
+            size, begin = varint.decode(body, at + 1) if body[at] == _ENTRIES else (0, len(body) + 1)
+            sizes.append(begin + size - at)
+            at = begin + size
+    elif len(stated) % 4 == 0:
+        sizes.frombytes(stated)
+        if sys.byteorder == "big":
+            sizes.byteswap()
+    if not sizes or sum(sizes) != len(body):
+        raise JournalCorrupt("a batch's entries don't fit the lengths that it says")
+    return sizes

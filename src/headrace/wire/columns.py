@@ -1,8 +1,8 @@
 """Stored frames -> one Arrow record batch, with array operations over the buffer and no Python per entry.
 
 The pipeline's source calls it on workers with what the server answered. Entries that a foreign writer laid out in a way
-that :mod:`headrace.wire.walk` doesn't know go through protobuf, which is also the oracle of the tests. Needs numpy and
-pyarrow, which the core does not: import it from nowhere but the pipeline.
+that :mod:`headrace.wire.walk` doesn't know go through protobuf, which is also the oracle of the tests. Its parts serve
+:mod:`headrace.wire.batch_columns` too. Needs numpy and pyarrow, which the core does not.
 """
 
 from __future__ import annotations
@@ -104,20 +104,17 @@ def _column(name: str, source: Any, places: Places, found: Found, feed: str) -> 
         case "committed_at":
             return arrow_ints((places.global_ts >> 18) * 1000).view(_STAMP)
         case "op":
-            codes = np.where(found.numbers["patch"] != 0, _PATCH_CODE, found.numbers["op"])
-            return _op_names().take(arrow_ints(codes))
+            return op_column(found)
         case "source_time":
-            ms = found.numbers["source_time"]
-            known = (ms > 0) & (ms <= _MS_MAX)
-            return arrow_ints(np.where(known, ms, 0) * 1000, known).view(_STAMP)
+            return moments(found.numbers["source_time"])
         case "table":
-            return _tables(source, total, found.names)
+            return text_lists(source, total, found.lists["table"])
         case "tx_last" | "append_end" | "copy":
             return arrow_flags(found.numbers[name] != 0)
     starts, sizes = found.slices[name]
     nullable = name in {"control", "source_tx"}
-    column = _slices(source, starts, sizes, SCHEMA.field(name).type, sizes > 0 if nullable else None)
-    return _checked(column, name) if name == "control" else column
+    column = byte_slices(source, starts, sizes, SCHEMA.field(name).type, sizes > 0 if nullable else None)
+    return checked_text(column, name) if name == "control" else column
 
 
 def arrow_ints(values: Ints, valid: Flags | None = None) -> Any:
@@ -137,6 +134,28 @@ def arrow_flags(values: Flags) -> Any:
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
 
 
+def op_column(found: Found) -> Any:
+    """Return what each entry does, as text: put, patch, delete or batch."""
+    codes = np.where(found.numbers["patch"] != 0, _PATCH_CODE, found.numbers["op"])
+    return _op_names().take(arrow_ints(codes))
+
+
+def op_text(op_type: int, *, patch: bool) -> str:
+    """Return the same for one entry."""
+    return _OPS[_PATCH_CODE if patch else op_type]
+
+
+def moments(ms: Ints) -> Any:
+    """Return milliseconds since 1970 as moments; null where there is none, or it lies beyond the year 9999."""
+    known = (ms > 0) & (ms <= _MS_MAX)
+    return arrow_ints(np.where(known, ms, 0) * 1000, known).view(_STAMP)
+
+
+def moment_us(ms: int) -> int | None:
+    """Return the same for one entry, in microseconds."""
+    return ms * 1000 if 0 < ms <= _MS_MAX else None
+
+
 def _bits(values: Flags) -> Any:
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 
@@ -147,7 +166,7 @@ def _op_names() -> Any:
     return pa.Array.from_buffers(pa.string(), len(_OPS), [None, pa.py_buffer(offsets), pa.py_buffer(text)])
 
 
-def _slices(source: Any, starts: Ints, sizes: Ints, kind: Any, valid: Flags | None = None) -> Any:
+def byte_slices(source: Any, starts: Ints, sizes: Ints, kind: Any, valid: Flags | None = None) -> Any:
     """Gather byte ranges that stand in ascending order in ``source`` into a string or binary array.
 
     The ranges and the gaps between them are taken as the elements of one array over the buffer itself; ``take`` then
@@ -165,14 +184,14 @@ def _slices(source: Any, starts: Ints, sizes: Ints, kind: Any, valid: Flags | No
     return both.take(arrow_ints(index, valid))
 
 
-def _tables(source: Any, total: int, names: list[tuple[Ints, Ints, Ints]]) -> Any:
-    """Return the list column of table names; null where an entry names none."""
+def text_lists(source: Any, total: int, names: list[tuple[Ints, Ints, Ints]]) -> Any:
+    """Return a list column of texts; null where an entry has none."""
     kind = SCHEMA.field("table").type
     if not names:
         return pa.nulls(total, kind)
     rows, starts, sizes = (np.concatenate(part) for part in zip(*names, strict=True))
     order = np.argsort(starts, kind="stable")  # entries stand in order, so this sorts by entry too
-    values = _checked(_slices(source, starts[order], sizes[order], pa.string()), "table")
+    values = checked_text(byte_slices(source, starts[order], sizes[order], pa.string()), "list of names")
     counts = np.bincount(rows, minlength=total)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     named = counts > 0
@@ -180,7 +199,7 @@ def _tables(source: Any, total: int, names: list[tuple[Ints, Ints, Ints]]) -> An
     return pa.Array.from_buffers(kind, total, buffers, int(total - named.sum()), children=[values])
 
 
-def _checked(column: Any, name: str) -> Any:
+def checked_text(column: Any, name: str) -> Any:
     """Return ``column`` if its text is UTF-8; JournalCorrupt if not (protobuf would refuse it too)."""
     try:
         column.validate(full=True)
@@ -197,7 +216,12 @@ def _with_odd(
     buffer = np.frombuffer(data, np.uint8)
     regular = _assemble(data, plain, walk(buffer, plain), feed, wanted)
     rest = _by_protobuf(data, Places(*(part[odd] for part in places)), feed)
-    both = pa.Table.from_batches([regular, rest.select(list(wanted))])
+    return interleaved(regular, rest.select(list(wanted)), odd)
+
+
+def interleaved(regular: pa.RecordBatch, rest: pa.RecordBatch, odd: Flags) -> pa.RecordBatch:
+    """Put the rows of both into one, in order: those of ``rest`` stand where ``odd`` is true."""
+    both = pa.Table.from_batches([regular, rest])
     order = np.argsort(np.concatenate((np.flatnonzero(~odd), np.flatnonzero(odd))), kind="stable")
     return both.take(arrow_ints(order)).combine_chunks().to_batches()[0]
 
@@ -218,7 +242,7 @@ def _by_protobuf(data: bytes | memoryview, places: Places, feed: str) -> pa.Reco
                 "commit_ts": global_ts,
                 "committed_at": (global_ts >> 18) * 1000,
                 "tenant_id": message.tenant_id,
-                "op": _OPS[_PATCH_CODE if message.patch else message.op_type],
+                "op": op_text(message.op_type, patch=message.patch),
                 "key": message.key,
                 "value": message.value,
                 "control": message.control or None,
@@ -227,9 +251,7 @@ def _by_protobuf(data: bytes | memoryview, places: Places, feed: str) -> pa.Reco
                 "tx_last": message.tx_last,
                 "append_end": message.append_end,
                 "copy": message.copy,
-                "source_time": message.source_time_ms * 1000
-                if 0 < message.source_time_ms <= _MS_MAX
-                else None,
+                "source_time": moment_us(message.source_time_ms),
             }
         )
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)

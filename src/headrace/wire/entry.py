@@ -33,6 +33,7 @@ from headrace.wire.generated import wal_pb2
 HALF_MARK: Final = 0x28
 """Tag of field 5 (op_type): the producer's half begins with it and the server's half never holds it."""
 
+_ENTRIES: Final = 0x0A
 _LSN_SIZE: Final = 38
 _KEY, _VALUE, _CHECKSUM = b"\x32", b"\x3a", b"\x4a\x04"
 _APPEND_END = varint.tag(100, 0) + b"\x01"
@@ -206,7 +207,9 @@ def half_of(stored: memoryview) -> memoryview:
 
 def message_of(stored: memoryview) -> wal_pb2.WalEntry:
     """Return the stored entry (an ``entries`` field) as a protobuf message; JournalCorrupt if it is none."""
-    _, at = varint.decode(stored, 1)
+    size, at = varint.decode(stored, 1)
+    if stored[0] != _ENTRIES or at + size != len(stored):
+        raise JournalCorrupt("a stored entry does not end where its length says")
     try:
         return wal_pb2.WalEntry.FromString(bytes(stored[at:]))
     except DecodeError as error:

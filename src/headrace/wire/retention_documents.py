@@ -1,4 +1,7 @@
-"""The documents of ``GET /retention``: what retention keeps, what it would drop now, when the rest goes, who holds it."""
+"""The documents of ``GET /retention``: what retention keeps, what it would drop now, when the rest goes, who holds it.
+
+And that of ``POST /streams/rotate``, by which those who hold it are asked to let go.
+"""
 
 from __future__ import annotations
 
@@ -80,3 +83,9 @@ class RetentionView(Answer):
     segments: list[SegmentRetention]
     consumers: list[ConsumerRetention]
     feeds: list[FeedRetention]
+
+
+class Rotated(Answer):
+    """``streams``: of how many open streams the subscribers were asked to begin a new file."""
+
+    streams: int

@@ -2,7 +2,7 @@
 
 One step reads the next field of every entry, so the cost is a few array operations per field of a layout, not per entry.
 What the steps don't know (rare wire types, tags of three bytes, numbers over 63 bits) is left as odd, for protobuf.
-Called by :mod:`headrace.wire.columns` alone; needs numpy.
+Called by :mod:`headrace.wire.columns` and :mod:`headrace.wire.batch_columns`; needs numpy.
 """
 
 from __future__ import annotations
@@ -20,11 +20,19 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 # Field number and wire type of everything that becomes a column; other known fields are walked over.
-_SLICED: Final = {1: "lsn", 3: "tenant_id", 6: "key", 7: "value", 101: "source_tx", 106: "control"}
-_NUMBERS: Final = {5: "op", 100: "append_end", 103: "tx_last", 104: "source_time", 105: "copy", 107: "patch"}
-_TABLE_FIELD: Final = 110
+_SLICED: Final = {
+    1: "lsn", 3: "tenant_id", 4: "key_prefix", 6: "key", 7: "value", 9: "checksum",
+    101: "source_tx", 106: "control", 109: "before",
+}  # fmt: skip
+_NUMBERS: Final = {
+    2: "committed_at", 5: "op", 8: "hlc_ts", 100: "append_end", 102: "tx_index", 103: "tx_last",
+    104: "source_time", 105: "copy", 107: "patch",
+}  # fmt: skip
+_LISTED: Final = {108: "changed", 110: "table"}
 _TAGS_MAX: Final = 1 << 14  # tags of one or two bytes
 _WALK, _ODD = 0, 1  # what to do at a tag that is no column
+PADDING_BYTES: Final = 96
+"""How far behind an entry the walk looks."""
 _FIELDS_MAX: Final = 256
 """Most fields of one entry that are walked by arrays; an entry with more goes through protobuf."""
 
@@ -34,11 +42,10 @@ def _actions() -> tuple[NDArray[np.int8], list[str]]:
     tags = np.arange(_TAGS_MAX)
     walkable = (tags >= 8) & ((tags & 7 == 0) | (tags & 7 == 2))
     table = np.where(walkable, _WALK, _ODD).astype(np.int8)
-    numbers = dict.fromkeys((*_NUMBERS, 2, 8, 102), 0)
-    for number, wire in (numbers | dict.fromkeys((*_SLICED, 4, 9, 108, 109, _TABLE_FIELD), 2)).items():
+    for number, wire in (dict.fromkeys(_NUMBERS, 0) | dict.fromkeys((*_SLICED, *_LISTED), 2)).items():
         table[number << 3 | (2 - wire)] = _ODD  # a known field with the other wire type
     columns: list[str] = []
-    for number, name in (_SLICED | _NUMBERS | {_TABLE_FIELD: "table"}).items():
+    for number, name in (_SLICED | _NUMBERS | _LISTED).items():
         wire = 0 if number in _NUMBERS else 2
         table[number << 3 | wire] = len(columns) + 2
         columns.append(name)
@@ -58,11 +65,14 @@ class Places(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the walk found: per column (start, size) or number, per table name (entry, start, size), odd entries."""
+    """What the walk found: per column (start, size) or number, per element of a list (entry, start, size), odd entries.
+
+    A field that an entry does not have is at its end and has size 0, or -1 for ``before``, which may be there and empty.
+    """
 
     slices: dict[str, tuple[Ints, Ints]]
     numbers: dict[str, Ints]
-    names: list[tuple[Ints, Ints, Ints]]
+    lists: dict[str, list[tuple[Ints, Ints, Ints]]]
     odd: Flags
 
 
@@ -102,24 +112,25 @@ def find_places(data: bytes | memoryview, first: int, last: int, where: str) -> 
     return places if inside.all() else Places(*(part[inside] for part in places))
 
 
-def walk(buffer: NDArray[np.uint8], places: Places) -> Found:
+def walk(buffer: NDArray[np.uint8], places: Places, *, stamps: bool = False) -> Found:
     """Read every field of every entry, one field of all entries a step.
 
-    ``buffer`` is the whole one that the places were found in: it ends in a frame's second header, so that looking 96
-    bytes past an entry is always inside.
+    ``buffer`` is the whole one that the places were found in, with :data:`PADDING_BYTES` behind the last entry (a frame's
+    second header is so large). ``stamps``: ``committed_at`` and ``hlc_ts`` are wanted; else they may stay 0.
     """
     total = len(places.starts)
     found = Found(
         {name: (places.ends.copy(), np.zeros(total, np.int64)) for name in _SLICED.values()},
         {name: np.zeros(total, np.int64) for name in _NUMBERS.values()},
-        [],
+        {name: [] for name in _LISTED.values()},
         np.zeros(total, np.bool_),
     )
+    found.slices["before"][1][:] = -1
     if not total:
         return found
     size, at = _varints(buffer, places.starts + 1)
     found.odd[:] = (buffer[places.starts] != 0x0A) | (at + size != places.ends)
-    at = _pass_server_half(buffer, at, places.ends, found)
+    at = _pass_server_half(buffer, at, places.ends, found, stamps=stamps)
     rows = np.flatnonzero(~found.odd & (at < places.ends))
     at = at[rows]
     for _ in range(_FIELDS_MAX):
@@ -131,13 +142,13 @@ def walk(buffer: NDArray[np.uint8], places: Places) -> Found:
     return found
 
 
-def _pass_server_half(buffer: NDArray[np.uint8], at: Ints, ends: Ints, found: Found) -> Ints:
+def _pass_server_half(buffer: NDArray[np.uint8], at: Ints, ends: Ints, found: Found, *, stamps: bool) -> Ints:
     """Take LSN and tenant of the entries that are laid out as our server stamps them; return where to walk on.
 
     That is ``0A 26 lsn(38) | 10 varint(6) | 1A len tenant | 22 len key_prefix | 40 varint(9)``. Other entries keep their
     place: the walk reads them from the start.
     """
-    # A frame ends in a header of 96 bytes, so looking 96 bytes past any entry stays inside the buffer.
+    # At most 96 bytes past an entry are looked at, and those are there.
     tenant = at + 49
     tenant_size = buffer[at + 48].astype(np.int64)
     prefix = np.minimum(tenant + tenant_size, ends) + 1
@@ -152,10 +163,17 @@ def _pass_server_half(buffer: NDArray[np.uint8], at: Ints, ends: Ints, found: Fo
         ours &= buffer[at + offset] >= 0x80
     for offset in range(1, 8):
         ours &= buffer[clock + offset] >= 0x80
-    for name, start, size in (("lsn", at + 2, 38), ("tenant_id", tenant, tenant_size)):
+    for name, start, size in (
+        ("lsn", at + 2, 38),
+        ("tenant_id", tenant, tenant_size),
+        ("key_prefix", after, prefix_size),
+    ):
         starts, sizes = found.slices[name]
         np.copyto(starts, start, where=ours)
         np.copyto(sizes, size, where=ours)
+    if stamps:
+        for name, start in (("committed_at", at + 41), ("hlc_ts", clock + 1)):
+            np.copyto(found.numbers[name], _varints(buffer, start)[0], where=ours)
     at = np.where(ours, clock + 10, at).astype(np.int64, copy=False)
     # Every append's last entry has one field more here; left to the walk it would put its steps out of line.
     ending = ours & (buffer[at] == 0xA0) & (buffer[at + 1] == 0x06) & (buffer[at + 2] == 1) & (at + 3 <= ends)
@@ -211,8 +229,8 @@ def _keep(action: int, rows: Ints, number: Ints, start: Ints, found: Found) -> N
     if action < 2:
         return
     name = _COLUMNS[action - 2]
-    if name == "table":
-        found.names.append((rows, start, number))
+    if name in found.lists:
+        found.lists[name].append((rows, start, number))
     elif name in found.numbers:
         found.numbers[name][rows] = number
     else:

@@ -88,10 +88,40 @@ async def test_tokens_of_unknown_keys_do_not_make_the_server_fetch_and_fetch() -
     async with verifying(issuer, terms, clock) as (verifier, served):
         for _ in range(50):
             assert not await accepted(verifier, stranger.token())
+        for _ in range(50):
+            with pytest.raises(KeysUnavailable):
+                await verifier.verify(Issuer().token())
         assert len(served.requests) == 2, "once at the start, once for the unknown key"
         clock.seconds += 10
         assert not await accepted(verifier, stranger.token())
         assert len(served.requests) == 3
+
+
+async def test_a_strangers_token_just_before_a_rotation_makes_no_good_token_bad() -> None:
+    """Whoever is told that a token is bad throws it away; so as long as nobody can say, it is not said."""
+    issuer, stranger = Issuer(), Issuer()
+    clock = MovedClock()
+    terms = KeyTerms(refresh_s=NEVER, unknown_pause_s=10, age_s_max=NEVER)
+    async with verifying(issuer, terms, clock) as (verifier, served):
+        with pytest.raises(Unauthenticated):
+            await verifier.verify(stranger.token())
+        issuer.rotate()
+        served.body = issuer.key_set()
+        with pytest.raises(KeysUnavailable, match="a moment ago"):
+            await verifier.verify(issuer.token())
+        with pytest.raises(Unauthenticated):
+            await verifier.verify(stranger.token())
+        clock.seconds += 10
+        await verifier.verify(issuer.token())
+
+
+async def test_an_unknown_key_is_not_bad_while_the_set_can_not_be_had() -> None:
+    issuer = Issuer()
+    async with verifying(issuer, KeyTerms(refresh_s=NEVER)) as (verifier, served):
+        issuer.rotate()
+        served.status = 500
+        with pytest.raises(KeysUnavailable, match="can't be had"):
+            await verifier.verify(issuer.token())
 
 
 async def test_many_tokens_of_one_new_key_share_a_fetch() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import httpx
@@ -11,7 +10,8 @@ import pytest
 from headrace.client.log_append import LogAppendClient, Writes
 from headrace.errors import FeedOwned
 from headrace.log.log import Log
-from headrace.log.requests import Append, Appended, Register
+from headrace.log.requests import Append, Register
+from headrace.log.writer import W
 from headrace.server.grpc.face import GrpcFace
 from headrace.server.http.app import HttpFace
 from headrace.server.service import Service
@@ -21,10 +21,9 @@ from tests.bench import AGENT, INCARNATION, half
 class Guarded(Service):
     """A service that lets nobody append."""
 
-    def append_soon(self, append: Append) -> asyncio.Future[Appended]:
-        refused: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        refused.set_exception(FeedOwned(f"{append.producer} may not"))
-        return refused
+    def append_soon(self, append: Append, waiter: W) -> W:
+        waiter.set_exception(FeedOwned(f"{append.producer} may not"))
+        return waiter
 
 
 async def test_no_face_gets_around_the_service(tmp_path: Path) -> None:

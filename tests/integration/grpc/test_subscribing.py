@@ -136,11 +136,23 @@ async def test_lengths_are_sent_to_who_asks_for_them_only(
     [
         wal_pb2.SubscribeRequest(start_lsn="nonsense"),
         wal_pb2.SubscribeRequest(start_lsn="1.2.99999999999"),
-        wal_pb2.SubscribeRequest(tenant_filter="t"),
-        wal_pb2.SubscribeRequest(key_prefix_filter="k"),
+        wal_pb2.SubscribeRequest(start_lsn="1.2.3", start_time_ms=1),
+        wal_pb2.SubscribeRequest(start_time_ms=1 << 46),
+        wal_pb2.SubscribeRequest(tenant_filter="a b"),
+        wal_pb2.SubscribeRequest(key_prefix_filter="k" * 4097),
+        wal_pb2.SubscribeRequest(shard="9/8"),
         None,
     ],
-    ids=["no lsn", "large part", "tenant filter", "prefix filter", "no message"],
+    ids=[
+        "no lsn",
+        "large part",
+        "two starts",
+        "no time",
+        "no tenant",
+        "long prefix",
+        "no shard",
+        "no message",
+    ],
 )
 async def test_what_is_no_subscription_is_refused(
     server: ServerProcess, ask: wal_pb2.SubscribeRequest | None

@@ -28,9 +28,11 @@ CONSUMER = """
 import asyncio, os, signal, sys
 import psycopg
 from headrace.listener import Listener, ListenerSettings
+from headrace.wire.filters import entry_filter
 from headrace.listener.postgres import PostgresBookmarks
 
 url, feed, dsn, fatal = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+wanted = entry_filter(None, None, sys.argv[5] or None)
 steps = 0
 
 def step():
@@ -43,7 +45,7 @@ async def main():
     store = PostgresBookmarks(dsn)
     settings = ListenerSettings(entries_max=5, drain=True)
     with psycopg.connect(dsn, autocommit=True) as app:
-        async with Listener(url, feed, "consumer", store, settings=settings) as listener:
+        async with Listener(url, feed, "consumer", store, wanted=wanted, settings=settings) as listener:
             async for batch in listener.batches():
                 step()
                 with app.transaction():
@@ -85,8 +87,8 @@ def tables(database: Database) -> Database:
     return database
 
 
-def consume(feed: Feed, tables: Database, fatal: int) -> int:
-    words = [sys.executable, "-c", CONSUMER, feed.server.url, feed.name, tables.dsn, str(fatal)]
+def consume(feed: Feed, tables: Database, fatal: int, shard: str = "") -> int:
+    words = [sys.executable, "-c", CONSUMER, feed.server.url, feed.name, tables.dsn, str(fatal), shard]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode in {0, -signal.SIGKILL}, done.stderr
     return done.returncode
@@ -106,6 +108,29 @@ def test_killed_at_every_step_each_entry_takes_effect_exactly_once(feed: Feed, t
     assert consume(feed, tables, 0) == 0
     assert tables.sql("SELECT count(*), count(DISTINCT sequence_id) FROM applied") == [(TOTAL, TOTAL)]
     assert tables.sql("SELECT sum FROM total") == [(sum(range(1, TOTAL + 1)),)]
+
+
+def test_parts_of_the_keys_killed_at_random_steps_take_effect_exactly_once(
+    server: ServerProcess, tables: Database
+) -> None:
+    feed = Feed(server, f"vmapi::vm-{next(_numbers)}")
+    assert feed.register().status_code == 200
+    entries = [{"key": f"k{n % 11}", "changes": changes(n)} for n in range(1, TOTAL + 1)]
+    assert feed.post(*entries).status_code == 200
+    seed = 6
+    rng = random.Random(seed)
+    for _ in range(scaled(5)):
+        consume(feed, tables, rng.randrange(1, 30), rng.choice(["1/2", "2/2"]))
+    for shard in ("1/2", "2/2"):
+        assert consume(feed, tables, 0, shard) == 0
+    assert tables.sql("SELECT count(*), count(DISTINCT sequence_id) FROM applied") == [(TOTAL, TOTAL)], (
+        f"seed {seed}"
+    )
+    with closing(PostgresBookmarks(tables.dsn)) as store:
+        for part in (1, 2):
+            place = store.load(f"consumer.{part}-of-2", feed.name)
+            assert place is not None
+            assert place.sequence_id == TOTAL, "past what the other one got"
 
 
 def apply(tables: Database, batch: Batch) -> None:

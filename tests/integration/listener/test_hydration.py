@@ -17,11 +17,13 @@ import pytest
 from headrace.errors import SequenceNotAvailable, Usage
 from headrace.listener import (
     Change,
+    EntryFilter,
     FileBookmarks,
     Fold,
     HydrationProgress,
     Listener,
     ListenerSettings,
+    Shard,
     SnapshotBegin,
     SnapshotEnd,
     SnapshotRows,
@@ -150,6 +152,30 @@ async def test_first_start_from_a_snapshot(front: Front, feed: Feed, store: File
     consumer.given.clear()
     await run(front, feed, store, consumer, start="snapshot")
     assert consumer.given == [], "the bookmark wins"
+
+
+async def test_snapshot_of_a_filtered_listener_has_the_rows_of_the_keys_that_it_asked_for(
+    front: Front, feed: Feed, publisher: SnapshotPublisher, store: FileBookmarks
+) -> None:
+    shard = Shard(1, 2)
+    mine = [number for number in range(1, 21) if shard.has(f"k{number}".encode())]
+    rows = [number for number in mine if number <= 15]
+    publisher.cuts = [200]
+    consumer = Consumer()
+    wanted = EntryFilter(frozenset({"number"}), None, shard)
+    await run(front, feed, store, consumer, start="snapshot", wanted=wanted)
+    newer = [number for number in mine if number > 15]
+    assert 0 < len(rows) < 15
+    assert consumer.given == ["begin s1 15", *(f"k{n}" for n in rows), f"end {len(rows)}", *newer]
+    place = store.load("l.1-of-2", feed.name)
+    assert place is not None
+    assert place.sequence_id == 20
+    schema = {"key": "\0schema/main/vm/1", "changes": {}, "control": "schema"}
+    publisher.take("s2", 15, [schema, *state(15)])
+    one = Consumer()
+    wanted = EntryFilter(frozenset({"none of it"}), b"k3")
+    await run(front, feed, store, one, start="snapshot", wanted=wanted)
+    assert one.given == ["begin s2 15", schema["key"], "k3", "end 1"], "nobody knows what a row changed"
 
 
 async def test_damaged_snapshot_is_void_and_fetched_anew(

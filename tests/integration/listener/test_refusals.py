@@ -7,10 +7,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from headrace.errors import ParkedWaiting
+from headrace.listener import Listener, open_bookmarks
 from tests.postgres import Database
 from tests.servers import Feed, ServerProcess, serving
 
@@ -162,6 +165,47 @@ def test_more_than_parked_max_stops(plain: Run) -> None:
     assert done.returncode == 3
     assert "code: parked-too-many" in done.stderr
     assert len(json.loads(plain.parked("list", "--json").stdout)["parked"]) == 2
+
+
+def test_more_than_parked_bytes_max_stops(plain: Run) -> None:
+    plain.refuse(1, 2)
+    words = ["--on-error", "park", "--attempts-max", "1"]
+    done = plain.listen(*words, "--parked-bytes-max", "500")
+    assert done.returncode == 3
+    assert "code: parked-too-many" in done.stderr
+    assert len(json.loads(plain.parked("list", "--json").stdout)["parked"]) == 1
+    assert "--parked-bytes-max" in done.stderr
+    assert plain.listen(*words, "--parked-bytes-max", "64k").returncode == 0
+
+
+@pytest.mark.parametrize("way", ["stdout", "each", "batches", "deliveries"])
+async def test_no_way_to_hand_over_lets_a_parked_entry_be_overtaken(run: Run, way: str) -> None:
+    """What does not hold back later entries of a parked key does not begin; whoever has the bookmark goes on having it."""
+    run.refuse(1)
+    assert run.listen("--on-error", "park", "--attempts-max", "1").returncode == 0
+    post(run.feed, "ac")
+    if way == "stdout":
+        done = run.call("listen", run.feed.name, "--server", run.feed.server.url, "--once")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "code: parked-waiting" in done.stderr
+        assert "listen parked replay" in done.stderr
+    else:
+        with closing(open_bookmarks(run.bookmark)) as store:
+            listener = Listener(run.feed.server.url, run.feed.name, "listen", store)
+            ways = {
+                "each": listener.__aiter__,
+                "batches": listener.batches,
+                "deliveries": listener.deliveries,
+            }
+            async with listener:
+                with pytest.raises(ParkedWaiting, match="2 entries are parked, the first is 1 of text:a"):
+                    await anext(aiter(ways[way]()))
+    shown = json.loads(run.parked("list", "--json").stdout)["parked"]
+    assert [row["sequence-id"] for row in shown] == [1, 3], "nothing moved"
+    run.refuse()
+    assert run.parked("drop", "--all").returncode == 0
+    done = run.call("listen", run.feed.name, "--server", run.feed.server.url, "--once")
+    assert [json.loads(line)["sequence-id"] for line in done.stdout.splitlines()] == [7, 8]
 
 
 def test_one_process_answers_line_by_line(plain: Run) -> None:

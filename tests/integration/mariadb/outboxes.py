@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import Alarm, FeedPlace, RefusedRow, Resume
 from tests.mariadb import Database
+from tests.servers import ServerProcess
 
 FEED, AGENT = "shop", "shop-1"
 FAR_FUTURE_MS = 4_102_444_800_000
@@ -32,6 +35,17 @@ def post(source: MysqlSource, epoch: int = 1) -> list[MarkedRow]:
         place = RowPlace(rows[-1].id, rows[-1].sequence_id)
         source.advance(FEED, AGENT, epoch, place, 2_000, rows_max=0)
     return rows
+
+
+def read_feed(server: ServerProcess, feed: str = FEED) -> list[dict[str, Any]]:
+    """Return every entry of the feed."""
+    entries: list[dict[str, Any]] = []
+    while True:
+        params = {"beg-sequence-id": len(entries) + 1}
+        answer = server.http.get(f"/feeds/{feed}/entries", params=params).raise_for_status()
+        if not (found := answer.json()["changes-list"]):
+            return entries
+        entries += found
 
 
 def keys_of(rows: list[MarkedRow]) -> list[str | None]:

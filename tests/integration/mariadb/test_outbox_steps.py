@@ -284,3 +284,17 @@ def test_an_operator_accepts_the_feed_as_it_is(database: Database, source: Mysql
     assert source.sweep(FEED, FAR_FUTURE_MS) == 2
     assert source.sweep(FEED, FAR_FUTURE_MS) == 1
     assert database.sql("SELECT id FROM headrace_outbox") == []
+
+
+def test_marking_goes_on_ahead_of_posting_only_if_it_is_asked_to(
+    database: Database, source: MysqlSource
+) -> None:
+    claim(source, 1)
+    counts = []
+    for key, ahead in (("a", False), ("b", False), ("c", True)):
+        with database.connect() as app:
+            Outbox.add(app, FEED, {}, key=key)
+            app.commit()
+        counts.append(source.advance(FEED, AGENT, 1, None, 0, ahead=ahead))
+    assert counts == [1, 0, 2]
+    assert [(row.key, row.sequence_id) for row in source.batch(FEED, AGENT)] == [("a", 1), ("b", 2), ("c", 3)]

@@ -71,3 +71,17 @@ def test_a_connection_that_stalls_goes_on(shop: tuple[Shop, Proxy, Cluster, str]
     write(cluster, range(3), "while nothing passes", name)
     proxy.thaw()
     running.wait_until_equal(cluster, name)
+
+
+def test_an_agent_whose_database_never_answers_ends_when_it_is_told_to(
+    shop: tuple[Shop, Proxy, Cluster, str],
+) -> None:
+    """It leaves its connection behind, as if it had been killed; the next start goes on."""
+    running, proxy, cluster, name = shop
+    proxy.freeze()
+    write(cluster, range(3), "while nothing passes", name)
+    assert running.agent.stop() == 0
+    assert "the source does not answer; its connection is left as it is" in running.agent.errors()
+    proxy.thaw()
+    running.agent.start()
+    running.wait_until_equal(cluster, name)

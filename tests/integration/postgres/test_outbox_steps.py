@@ -139,6 +139,22 @@ def test_a_crash_between_posting_and_noting_it_is_settled_by_asking_the_feed(
     again.close()
 
 
+def test_marking_goes_on_ahead_of_posting_only_if_it_is_asked_to(
+    database: Database, source: PostgresSource
+) -> None:
+    claim(source, 1)
+    for key in "abcde":
+        add(database, key)
+    assert source.advance(FEED, AGENT, 1, None, 0, rows_max=2) == 2
+    assert source.advance(FEED, AGENT, 1, None, 0, rows_max=2) == 0
+    assert source.advance(FEED, AGENT, 1, None, 0, rows_max=2, ahead=True) == 2
+    assert source.advance(FEED, AGENT, 1, None, 0, rows_max=2, ahead=True) == 1
+    assert source.advance(FEED, AGENT, 1, None, 0, rows_max=2, ahead=True) == 0
+    assert [(row.key, row.sequence_id) for row in source.batch(FEED, AGENT)] == [
+        (key, place) for place, key in enumerate("abcde", 1)
+    ]
+
+
 def test_entries_that_the_feed_lost_are_posted_again_in_their_places(
     database: Database, source: PostgresSource
 ) -> None:

@@ -260,6 +260,30 @@ def test_retry_of_an_outbox_row_is_refused_if_a_later_one_has_its_key(shop: Shop
     assert shop.command("parked", "list") == {"parked": []}
 
 
+@pytest.mark.parametrize(
+    "later", ['{"uuid": "a"}', '{"id": 1, "name": "\\\\u0061"}'], ids=["plain", "escaped"]
+)
+def test_retry_of_an_outbox_row_is_refused_if_a_later_one_left_that_key_to_the_feed(
+    shop: Shop, later: str
+) -> None:
+    keyless = shop.put("x", later.replace("\\\\", "\\")).replace("'x'", "NULL")
+    row = shop.stop_over(shop.put("a", "[]"), shop.put("b", '{"n": "ab"}'), keyless)
+    park(shop, row)
+    assert f"the row {row + 2} of the same key came later, or may have" in shop.refusal(
+        "parked", "retry", str(row)
+    )
+    with opened_source(parse_dsn(shop.dsn)) as source:
+        while source.sweep(FEED, FAR_FUTURE_MS):
+            pass
+    assert f"the row {row + 2} of the same key came later" in shop.refusal("parked", "retry", str(row))
+
+
+def test_retry_of_an_outbox_row_goes_by_what_later_rows_without_a_key_say(shop: Shop) -> None:
+    row = shop.stop_over(shop.put("a", "[]"), shop.put("x", '{"uuid": "ab", "a": 1}').replace("'x'", "NULL"))
+    park(shop, row)
+    assert shop.command("parked", "retry", str(row))["retried"] == "added"
+
+
 def test_retry_of_a_row_without_a_key_is_refused(shop: Shop) -> None:
     row = shop.stop_over(shop.put("a", "[]").replace("'a'", "NULL"))
     park(shop, row)

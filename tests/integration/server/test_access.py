@@ -17,7 +17,7 @@ from headrace.errors import Forbidden
 from headrace.wire import documents as doc
 from tests.identity import Issuer
 from tests.secured import SecuredServer, secured
-from tests.servers import Feed, changes, code_of
+from tests.servers import Feed, changes, code_of, serving
 from tests.waiting import wait_until
 
 
@@ -167,3 +167,34 @@ def test_wrong_options_are_told_before_anything_is_opened(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "d" / "journal").exists()
+
+
+def test_no_name_of_a_strangers_leads_to_a_server_without_tokens(tmp_path: Path) -> None:
+    """A page in a browser on this machine must not reach it under a name of its own (DNS rebinding)."""
+    with serving(tmp_path / "local") as local:
+        port = local.address.rpartition(":")[2]
+        for host in (
+            "evil.example",
+            f"evil.example:{port}",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[2001:db8::1]:80",
+        ):
+            answer = local.http.get("/feeds", headers={"Host": host})
+            assert (answer.status_code, code_of(answer)) == (400, "invalid-request"), host
+            assert "127.0.0.1" in answer.json()["hint"]
+        for host in (
+            "localhost",
+            f"LOCALHOST:{port}",
+            f"127.0.0.1:{port}",
+            "127.8.9.1",
+            "[::1]",
+            f"[::1]:{port}",
+        ):
+            assert local.http.get("/feeds", headers={"Host": host}).status_code == 200, host
+    with serving(tmp_path / "told", args=["--insecure"]) as told:
+        assert told.http.get("/feeds", headers={"Host": "db1.example"}).status_code == 200
+
+
+def test_names_do_not_matter_where_tokens_do(server: SecuredServer) -> None:
+    assert server.http.get("/feeds", headers={"Host": "db1.example"}).status_code == 200

@@ -68,6 +68,7 @@ CALLS: dict[tuple[str, str], set[str]] = {
     ("GET", "/feeds"): EVERYBODY,
     ("GET", "/feeds/{change-feed-id}"): SEERS,
     ("GET", "/retention"): {"admin"},
+    ("POST", "/streams/rotate"): {"admin"},
     ("GET", "/alarms"): {"admin"},
     ("GET", "/healthz"): ALL,
     ("GET", "/readyz"): ALL,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.server.http import connection
+from headrace.access import connection
 from tests.faces import FEED, served
 
 WITHIN_S = 30.0
-REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 async def _ends(reader: asyncio.StreamReader) -> None:
@@ -62,7 +62,7 @@ async def test_who_waits_for_an_answer_is_not_taken_for_silent(
     async with served(tmp_path) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(
-            f"GET /feeds/{FEED}/poll?listener-id=l&timeout-ms=500 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+            f"GET /feeds/{FEED}/poll?listener-id=l&timeout-ms=500 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
         )
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WITHIN_S)
         assert head.startswith(b"HTTP/1.1 200")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.server.filters import parse_shard
+from headrace.wire.filters import parse_shard
 from tests.events import ids, streaming
 from tests.scale import scaled
 from tests.servers import Feed

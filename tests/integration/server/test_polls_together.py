@@ -10,9 +10,9 @@ import pytest
 
 from headrace.errors import JournalCorrupt
 from headrace.log.log import Log
-from headrace.server.filters import EntryFilter
 from headrace.server.reading import Known
 from headrace.server.rendering import Portion, Rendered
+from headrace.wire.filters import EntryFilter
 from headrace.wire.frame import Frame
 from tests.faces import FEED, Served, served
 from tests.waiting import async_wait_until

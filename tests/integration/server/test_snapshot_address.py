@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from headrace.access import tickets
-from tests.servers import Feed, changes, code_of, serving
+from tests.servers import Feed, ServerProcess, changes, code_of, serving
 from tests.waiting import wait_until
 
 URL = "http://127.0.0.1:8480/snapshot"
@@ -72,7 +72,7 @@ def test_listener_is_sent_to_the_publisher_with_a_ticket_for_this_snapshot(feed:
 def test_key_is_that_of_the_instance_and_ends_with_it(feed: Feed) -> None:
     first = key_of(feed.register(instance="i1", snapshot_url=URL))
     assert key_of(feed.register(instance="i1", snapshot_url=URL)) == first
-    assert key_of(feed.register(instance="i1", snapshot_url=f"{URL}/2")) == first
+    assert key_of(feed.register(instance="i1", snapshot_url=URL.replace("8480", "8481"))) == first
     second = key_of(feed.register(instance="i2", snapshot_url=URL))
     assert second != first
     taken = key_of(feed.register("agent-2", takeover=True, snapshot_url=URL))
@@ -141,6 +141,22 @@ def test_listeners_are_sent_to_allowed_origins_only(
             assert answer.status_code == 403
 
 
+@pytest.mark.parametrize(("host", "sent"), [("127.0.0.1", True), ("[::1]", True), ("0.0.0.0", False)])
+def test_listeners_are_sent_to_their_own_machine_by_a_server_that_is_on_it_alone(
+    tmp_path: Path, host: str, *, sent: bool
+) -> None:
+    """Without an allow-list: a listener elsewhere would be sent to whatever listens at its own loopback address."""
+    server = ServerProcess(tmp_path, args=["--insecure"])
+    server.address = f"{host}:0"
+    try:
+        server.start()
+        feed = Feed(server, "vm::a")
+        key_of(feed.register(snapshot_url=URL))
+        assert (ask(feed).status_code, sent) in {(307, True), (403, False)}
+    finally:
+        server.kill()
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -157,7 +173,12 @@ def test_listeners_are_sent_to_allowed_origins_only(
         "http://h/a\r\nSet-Cookie: x",
         "http://h\\@evil/snapshot",
         "javascript:alert(1)",
-        "http://h/" + "a" * 1000,
+        "http://" + "a" * 1000 + "/snapshot",
+        "http://127.0.0.1:8080",
+        "http://127.0.0.1:8080/admin/delete",
+        "http://h/snapshot/",
+        "http://h//snapshot",
+        "http://h/Snapshot",
         "http://é/snapshot",
         7,
     ],

@@ -14,7 +14,7 @@ from headrace.log.history import frames_of_range
 from headrace.log.postgres.store import PostgresStore
 from headrace.log.requests import Appended, Chain
 from headrace.runtime.clock import SystemClock
-from headrace.server.subscriptions import Subscriber, Subscriptions
+from headrace.server.streams.subscriptions import Ask, Subscriber, Subscriptions
 from headrace.wire.batch import Batch
 from tests.bench import Bench, append, register
 from tests.integration.store_postgres.shared import deafen, opened, started
@@ -115,7 +115,7 @@ async def test_damaged_row_of_a_feed_stops_that_feed_and_is_an_alarm(
             (newest, 4),
         ):  # the frames are whole, and are told to streams over all feeds
             found = 0
-            items = subscriptions.subscribe(Subscriber("anonymous", "s"), start)
+            items = subscriptions.subscribe(Subscriber("anonymous", "s"), Ask(start=start))
             async with asyncio.timeout(30), aclosing(items):
                 while found < entries:
                     item = await anext(items)

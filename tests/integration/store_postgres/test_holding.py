@@ -21,7 +21,7 @@ from headrace.log.opening import parse_store
 from headrace.log.retention.plan import RetentionSettings
 from headrace.server.reading import Known
 from headrace.server.service import Service
-from headrace.server.subscriptions import Subscriber, Subscriptions
+from headrace.server.streams.subscriptions import Ask, Subscriber, Subscriptions
 from headrace.wire import documents as doc
 from headrace.wire.batch import Batch
 from tests.bench import append, register
@@ -68,7 +68,7 @@ async def stream(server: Server, name: str, start: Lsn | None, last: Lsn | None)
     """The first LSN of each batch from ``start`` on, up to the one that holds ``last`` (None: what comes first)."""
     found: list[Lsn] = []
     who = Subscriber("anonymous", name)
-    items = server.subscriptions.subscribe(who, start, entries_max=1)
+    items = server.subscriptions.subscribe(who, Ask(start=start, entries_max=1))
     async with asyncio.timeout(WAIT_S_MAX), aclosing(items):
         async for item in items:
             if isinstance(item, Batch):

@@ -47,7 +47,7 @@ def test_rows_get_their_checksums_once(old: Database) -> None:
         assert metadata.check() == []
         assert [row.listener_id for row in metadata.listeners("vmapi::vm")] == ["listener-1"]
         assert columns(old) == 3
-        assert old.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(3, 2)]
+        assert old.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(4, 2)]
         old.sql("UPDATE headrace_log.listener SET sequence_id = 63")
         again = PostgresMetadata(bench.store.pool)
         assert [damage.key for damage in again.damages.standing()] == [("listener-1", "vmapi::vm")]
@@ -79,18 +79,20 @@ def test_an_older_server_stops_before_it_writes_rows_without(
             older.append("vmapi::vm", "after")
 
 
-def test_tables_of_format_2_get_the_new_ones(database: Database) -> None:
+@pytest.mark.parametrize("older", [2, 3])
+def test_tables_of_older_formats_get_the_new_ones(database: Database, older: int) -> None:
     with database.connect() as restored:
-        restored.execute(kept("log-postgres.sql")[1].read_bytes())
+        restored.execute(kept("log-postgres.sql")[older - 1].read_bytes())
     assert examine_address(parse_store(database.dsn)).damages == []
-    assert database.sql("SELECT to_regclass('headrace_log.hydration')") == [(None,)], (
+    assert database.sql("SELECT to_regclass('headrace_log.listener_owner')") == [(None,)], (
         "looking upgrades nothing"
     )
     with opened(database.dsn) as bench:
         assert isinstance(bench.store, PostgresStore)
         metadata = PostgresMetadata(bench.store.pool)
         assert [row.listener_id for row in metadata.listeners("vmapi::vm")] == ["listener-1"]
-        assert metadata.hydrations("vmapi::vm") == []
+        assert len(metadata.hydrations("vmapi::vm")) == older - 2
+        assert metadata.owner("listener-1", "vmapi::vm") is None
         assert metadata.check() == []
-    assert database.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(3, 2)]
+    assert database.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(4, 2)]
     assert examine_address(parse_store(database.dsn)).damages == []

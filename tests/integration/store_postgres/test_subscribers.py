@@ -7,7 +7,7 @@ from contextlib import aclosing
 from headrace.entries.lsn import Lsn
 from headrace.log.log import Log
 from headrace.log.opening import damaged_rows_of_address, parse_store
-from headrace.server.subscriptions import Subscriber, Subscriptions
+from headrace.server.streams.subscriptions import Ask, Subscriber, Subscriptions
 from headrace.wire.batch import Batch
 from tests.bench import append, register
 from tests.integration.store_postgres.shared import started
@@ -27,11 +27,11 @@ async def test_a_watermark_counts_who_began_at_another_server_at_once(database: 
         await log.register(register("f"))
         lsns = [(await log.append(append("f", f"{number}"))).last_lsn for number in range(9)]
         here, there = await subscribed(log), await subscribed(other)
-        async with aclosing(here.subscribe(ONE, lsns[3])) as items:
+        async with aclosing(here.subscribe(ONE, Ask(start=lsns[3]))) as items:
             await anext(items)
             assert await here.ack(ONE, lsns[5]) == lsns[5]
             await other.refresh()
-            async with aclosing(there.subscribe(TWO, lsns[1])) as others:
+            async with aclosing(there.subscribe(TWO, Ask(start=lsns[1]))) as others:
                 await anext(others)
                 assert await here.ack(ONE, lsns[6]) == Lsn.from_int(int(lsns[1]) - 1)
                 assert await there.ack(TWO, lsns[2]) == lsns[2]
@@ -46,7 +46,7 @@ async def test_a_row_that_log_repair_removes_beside_a_server_comes_back(database
         for number in range(9):
             await log.append(append("f", f"{number}"))
         here = await subscribed(log)
-        async with aclosing(here.subscribe(ONE, None, entries_max=1)) as items:
+        async with aclosing(here.subscribe(ONE, Ask(entries_max=1))) as items:
             batches = [await anext(items) for _ in range(3)]
             lsns = [batch.last_lsn for batch in batches if isinstance(batch, Batch)]
             await here.ack(ONE, lsns[0])

@@ -6,12 +6,19 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
+from email.utils import formatdate
+from pathlib import Path
 
+import grpc
 import msgspec
 import pytest
 
 from headrace import errors
-from headrace.client.http import FeedClient, problem_of
+from headrace.client.channel import error_of_status, open_channel
+from headrace.client.credential import Credential
+from headrace.client.http import FeedClient
+from headrace.client.http_problem import problem_of, retry_after_s
 from headrace.errors import HeadraceError, ServerUnreachable, every_error
 from headrace.wire import documents as doc
 from tests.unit.client.servers import answering, listening, read_request
@@ -48,13 +55,14 @@ async def test_every_code_comes_back_as_its_class(kind: type[HeadraceError]) -> 
 def test_code_of_a_newer_server() -> None:
     body = json.dumps({"code": "of-a-later-version", "detail": "d", "hint": "h", "new": 1}).encode()
     refused, unavailable = problem_of(409, body), problem_of(503, body)
-    assert (type(refused), refused.detail, refused.advice, refused.members) == (
-        HeadraceError,
+    assert type(refused) is errors.ServerUnreachable
+    assert "409: {" in refused.detail
+    assert (type(unavailable), unavailable.detail, unavailable.advice, unavailable.members) == (
+        errors.Unavailable,
         "d",
         "h",
         {"new": 1},
     )
-    assert (type(unavailable), unavailable.retryable) == (errors.Unavailable, True)
 
 
 def test_problem_without_detail_says_what_its_class_says() -> None:
@@ -65,10 +73,11 @@ def test_problem_without_detail_says_what_its_class_says() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"<html>no</html>", b"\xff", b'"\xff"', b"[]", b'{"detail":1}', b"null", b"x" * 100_000]
 )
-@pytest.mark.parametrize("status", [400, 404, 500, 502, 503])
+@pytest.mark.parametrize("status", [400, 404, 408, 429, 500, 502, 503])
 def test_errors_that_are_no_problem_documents(status: int, body: bytes) -> None:
     error = problem_of(status, body)
-    assert type(error) is (errors.Unavailable if status >= 500 else HeadraceError)
+    assert type(error) is (errors.Unavailable if status >= 500 else ServerUnreachable)
+    assert error.retryable, "it comes from what is on the way: neither agent nor listener ends with it"
     assert str(status) in error.detail
     assert len(error.detail) < 300
     assert error.advice == "Is this address a Headrace server?"
@@ -186,3 +195,88 @@ def test_a_5xx_whose_code_says_nothing_more_leaves_the_outcome_open(code: str) -
     assert type(error) is errors.Unavailable
     assert error.retryable
     assert not problem_of(500, b'{"code":"journal-corrupt"}').retryable
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("7", 7.0), ("0", 0.0), ("-3", 0.0), ("86400", 60.0), ("soon", None), ("nan", None), (None, None)],
+)
+@pytest.mark.parametrize(("status", "body"), [(429, b""), (408, b"late"), (503, b'{"code":"server-busy"}')])
+async def test_how_long_the_server_asks_to_be_left_alone(
+    status: int, body: bytes, said: str | None, seconds: float | None
+) -> None:
+    headers = {} if said is None else {"Retry-After": said}
+    async with (
+        answering(status=status, body=body, headers=headers) as server,
+        FeedClient(server.url) as client,
+    ):
+        with pytest.raises(errors.Unavailable) as raised:
+            await client.feeds()
+    assert raised.value.retry_after_s == seconds
+
+
+def test_retry_after_as_a_date() -> None:
+    assert retry_after_s(formatdate(time.time() + 30, usegmt=True)) == pytest.approx(30, abs=15)
+    assert retry_after_s(formatdate(0, usegmt=True)) == 0
+    assert retry_after_s("Wed, 21 Oct 2015 07:28:00") is None, "without a zone it is no time"
+
+
+@pytest.mark.parametrize("renews", [True, False])
+async def test_a_403_is_settled_unless_the_token_is_in_a_file(tmp_path: Path, renews: bool) -> None:
+    file = tmp_path / "token"
+    file.write_text("t")
+    credential = Credential.of_file(file) if renews else Credential("t")
+    body = b'{"code":"forbidden"}'
+    async with (
+        answering(status=403, body=body) as server,
+        FeedClient(server.url, token=credential) as client,
+    ):
+        with pytest.raises(errors.Forbidden) as raised:
+            await client.feeds()
+    assert raised.value.may_pass is renews
+
+
+@pytest.mark.parametrize("token", [None, "t"])
+async def test_a_401_may_pass_unless_there_is_no_token(token: str | None) -> None:
+    body = b'{"code":"unauthenticated"}'
+    async with (
+        answering(status=401, body=body) as server,
+        FeedClient(server.url, token=token) as client,
+    ):
+        with pytest.raises(errors.Unauthenticated) as raised:
+            await client.feeds()
+    assert raised.value.may_pass is (token is not None)
+
+
+async def test_a_proxys_404_over_grpc_is_no_refusal() -> None:
+    """An ingress without the server behind it: HTTP/2 with ``:status: 404`` and nothing of gRPC in it."""
+
+    async def ingress(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+        writer.write(_http2_frame(SETTINGS))
+        while True:
+            head = await reader.readexactly(9)
+            await reader.readexactly(int.from_bytes(head[:3], "big"))
+            if head[3] == SETTINGS and not head[4]:
+                writer.write(_http2_frame(SETTINGS, flags=1))
+            elif head[3] == HEADERS:
+                # END_STREAM and END_HEADERS; 0x8d: the 13th of HPACK's static table, ":status: 404".
+                writer.write(_http2_frame(HEADERS, flags=5, stream=head[5:], payload=b"\x8d"))
+
+    async with listening(ingress) as url:
+        channel = open_channel(url.removeprefix("http://"))
+        try:
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await channel.unary_unary("/kdb.wal.v1.WalStream/GetLSN")(b"", timeout=30)
+        finally:
+            await channel.close()
+    error = error_of_status(raised.value)
+    assert type(error) is ServerUnreachable
+    assert "404" in error.detail
+
+
+HEADERS, SETTINGS = 1, 4
+
+
+def _http2_frame(kind: int, *, flags: int = 0, stream: bytes = bytes(4), payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream + payload

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import zstandard
 
 from headrace.client.hydration import HydrationClient
 from headrace.client.snapshot import SnapshotFetch, SnapshotFound, StillMade
-from headrace.client.snapshot_body import SnapshotBody, SnapshotRow
-from headrace.errors import NoSnapshot, ServerUnreachable, SnapshotBroken, SnapshotGone, TicketRefused
+from headrace.client.snapshot_body import LINE_BYTES_MAX, SnapshotBody, SnapshotRow
+from headrace.client.snapshot_decoding import DECODED_BYTES_MAX, decoder_of
+from headrace.errors import (
+    NoSnapshot,
+    ServerUnreachable,
+    SnapshotBroken,
+    SnapshotGone,
+    TicketRefused,
+)
 from tests.snapshots import Front, SnapshotPublisher, body_of, fronting, publishing
 
 FEED = "vmapi::vm"
@@ -199,3 +209,84 @@ def test_bytes_in_any_pieces_give_the_same_rows() -> None:
         rows = [row for at in range(0, len(BODY), size) for row in body.take(BODY[at : at + size])]
         body.finish()
         assert keys(rows) == [row["key"] for row in ROWS[:3]]
+
+
+def encode(encoding: str, raw: bytes) -> bytes:
+    """``raw`` in this encoding."""
+    if encoding == "zstd":
+        return zstandard.ZstdCompressor().compress(raw)
+    gzip = zlib.compressobj(wbits=31)
+    return gzip.compress(raw) + gzip.flush()
+
+
+@pytest.mark.parametrize("encoding", ["zstd", "gzip"])
+def test_rows_that_compress_well_take_bounded_memory(encoding: str) -> None:
+    """A thousandfold: a piece of 16 KiB holds more rows than a listener has memory for."""
+    rows = [{"key": "k", "changes": {"state": "running", "x": "y" * 300}}] * 200_000
+    encoded = encode(encoding, body_of(rows, 20, snapshot_id="s1", feed=FEED, incarnation="inc"))
+    decode, body = decoder_of(encoding), SnapshotBody()
+    tracemalloc.start()
+    try:
+        for decoded in decode(encoded):
+            assert len(decoded) <= DECODED_BYTES_MAX
+            body.take(decoded)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    body.finish()
+    assert body.rows == len(rows)
+    assert peak < 16 << 20
+
+
+@pytest.mark.parametrize("encoding", ["zstd", "gzip"])
+def test_encoded_bytes_in_any_pieces_give_the_same_body(encoding: str) -> None:
+    encoded = encode(encoding, BODY)
+    for size in (1, 7, 63, 64, 65, len(encoded)):
+        decode = decoder_of(encoding)
+        pieces = [encoded[at : at + size] for at in range(0, len(encoded), size)]
+        assert b"".join(part for piece in pieces for part in decode(piece)) == BODY
+
+
+@pytest.mark.parametrize("encoding", ["zstd", "gzip"])
+def test_what_is_not_of_its_encoding_is_broken(encoding: str) -> None:
+    with pytest.raises(SnapshotBroken, match="can't be decompressed"):
+        list(decoder_of(encoding)(b"no such thing" * 20))
+
+
+def test_zstd_that_wants_a_large_window_is_broken() -> None:
+    terms = zstandard.ZstdCompressionParameters(window_log=27)
+    large = zstandard.ZstdCompressor(compression_params=terms).compressobj()
+    with pytest.raises(SnapshotBroken, match="can't be decompressed"):
+        list(decoder_of("zstd")(large.compress(b"x" * 100) + large.flush()))
+
+
+def test_line_without_an_end_is_broken_before_it_fills_the_memory() -> None:
+    body = SnapshotBody()
+    for _ in range(LINE_BYTES_MAX // DECODED_BYTES_MAX):
+        body.take(b"x" * DECODED_BYTES_MAX)
+    with pytest.raises(SnapshotBroken, match="a line of the snapshot is longer"):
+        body.take(b"x")
+    with pytest.raises(SnapshotBroken, match="a line of the snapshot is longer"):
+        SnapshotBody().take(BODY.splitlines(keepends=True)[0] + b"x" * (LINE_BYTES_MAX + 1) + b"\n")
+
+
+def test_line_that_nests_too_deeply_is_broken() -> None:
+    deep = b'{"key":"k","changes":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}\n"
+    body = SnapshotBody()
+    with pytest.raises(SnapshotBroken):
+        body.take(BODY.splitlines(keepends=True)[0] + deep)
+
+
+async def test_rows_left_within_a_piece_begin_anew(
+    publisher: SnapshotPublisher, fetch: SnapshotFetch
+) -> None:
+    """Whoever stops taking within a piece has a decoder that is further than what it counted."""
+    publisher.take("s1", 20, ROWS * 20)
+    publisher.encodings = ("zstd",)
+    await fetch.open(0, None)
+    batches = fetch.rows()
+    assert await anext(batches)
+    await batches.aclose()
+    await fetch.open(0, "s1")
+    assert not fetch.begun
+    assert keys(await rest(fetch)) == [row["key"] for row in ROWS * 20]

@@ -16,7 +16,7 @@ from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
 from headrace.errors import BookmarkCorrupt, FormatTooNew, SourceUnavailable
 from headrace.listener import FileBookmarks, SqliteBookmarks
-from headrace.listener.file import encode_bookmarks
+from headrace.listener.file import Kept, encode_bookmarks
 from headrace.testing.memory import Crash, MemoryDisk, PowerCut
 from tests.scale import scaled
 
@@ -141,5 +141,5 @@ def test_power_cut_in_any_step_leaves_the_old_text_file_or_the_new_one(seed: int
 def test_text_file_of_the_format_page_is_what_is_written() -> None:
     page = Path(__file__).parents[3] / "docs" / "formats" / "bookmarks.md"
     place = Bookmark("inc", 50, Lsn.parse("0687efa7e7b00000.0000000001.0000000050"))
-    text = encode_bookmarks({("my-service", "vmapi::vm"): place}, {}).decode()
+    text = encode_bookmarks(Kept({("my-service", "vmapi::vm"): place}, {}, {})).decode()
     assert text in page.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The consumer's fold: RFC 7396 as the pipeline has it, truncation, and snapshots that take all rows' place at once."""
+"""The consumer's fold: the same rows as the pipeline's, truncation, and snapshots that take all rows' place at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from msgspec import UNSET, Raw
 
 from headrace.client.snapshot_body import SnapshotRow
 from headrace.entries.bookmark import Bookmark
-from headrace.listener import Change, Fold, SnapshotBegin, SnapshotEnd, SnapshotRows, apply_patch
+from headrace.listener import Change, Fold, SnapshotBegin, SnapshotEnd, SnapshotRows
 from headrace.pipeline.patches import KeyChange
-from headrace.pipeline.patches import apply_patch as pipeline_patch
 from headrace.pipeline.patches import fold as pipeline_fold
 from headrace.wire.documents import EntryOut
-from tests.unit.pipeline.test_patches import RFC_7396_APPENDIX_A, dumps, values
+from tests.unit.wire.test_merge_patch import dumps, values
 
 
 def change(number: int, op: str, text: bytes, key: str = "k", **members: Any) -> Change:
@@ -31,17 +30,6 @@ def change(number: int, op: str, text: bytes, key: str = "k", **members: Any) ->
         **members,
     )
     return Change("i", entry)
-
-
-@pytest.mark.parametrize(("target", "patch", "result"), RFC_7396_APPENDIX_A)
-def test_the_examples_of_the_rfc(target: Any, patch: Any, result: Any) -> None:
-    assert json.loads(apply_patch(dumps(target), dumps(patch))) == result
-
-
-@given(values, values)
-def test_consumers_and_the_pipeline_merge_alike(target: Any, patch: Any) -> None:
-    merged = apply_patch(dumps(target), dumps(patch))
-    assert json.loads(merged) == json.loads(pipeline_patch(dumps(target), dumps(patch)))
 
 
 @given(
@@ -61,13 +49,6 @@ def test_consumers_and_the_pipeline_fold_alike(steps: list[tuple[str, dict[str, 
         assert fold.rows() == {}
     else:
         assert json.loads(fold.rows()["k"]) == json.loads(wanted.value)
-
-
-def test_numbers_keep_their_digits() -> None:
-    state = b'{"n": 1.10, "big": 123456789012345678901234567890, "o": {"x": 2.50, "y": 1}}'
-    assert apply_patch(state, b'{"o": {"y": null, "z": 1.000}}') == (
-        b'{"n":1.10,"big":123456789012345678901234567890,"o":{"x":2.50,"z":1.000}}'
-    )
 
 
 def test_truncate_clears_one_table() -> None:

@@ -91,6 +91,20 @@ async def test_retry_asks_until_it_is_taken(store: FileBookmarks) -> None:
     assert place(store) == 3
 
 
+async def test_bookmark_moves_past_what_a_filter_took_away_behind_the_last_change(
+    store: FileBookmarks,
+) -> None:
+    consumer = Consumer({2: 99})
+    handing = handover(store, consumer, OnError.PARK, attempts_max=1)
+    await handing.begin()
+    await handing.hand_all([change(1, "a")], behind=Bookmark("i", 1, change(1).place.lsn))
+    assert store.load(*PLACE) == change(1).place
+    await handing.hand_all([change(2, "b"), change(4, "b")], behind=Bookmark("i", 9))
+    assert (place(store), parked(store)) == (9, [(2, False), (4, True)])
+    await handing.hand_all([change(10, "a"), change(12, "a")], lambda: True, behind=Bookmark("i", 20))
+    assert place(store) == 10, "left off before the last of them"
+
+
 async def test_retry_with_a_bound_and_stop_end_before_the_entry(store: FileBookmarks) -> None:
     for on_error, tries in ((OnError.RETRY, 3), (OnError.STOP, 3), (OnError.STOP, None)):
         consumer = Consumer({2: 99})

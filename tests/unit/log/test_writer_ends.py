@@ -99,7 +99,7 @@ async def test_nobody_waits_for_a_writer_that_has_ended(
         )
         await asyncio.wait({working}, timeout=0)
         monkeypatch.setattr(log.store, "begin", end)
-        asked = [log.append_soon(append("f", f"{number}")) for number in range(5)]
+        asked = [log.append_soon(append("f", f"{number}"), loop.create_future()) for number in range(5)]
         later = asyncio.create_task(log.roll())
         await asyncio.wait({later}, timeout=0)
         held.set()
@@ -110,7 +110,7 @@ async def test_nobody_waits_for_a_writer_that_has_ended(
             assert isinstance(answer, HeadraceError)
             assert refusal_of(answer).side_effects == "possible"
         with pytest.raises(WriterStopped, match="Sudden"):
-            await log.append_soon(append("f", "late"))
+            await log.append_soon(append("f", "late"), loop.create_future())
         with pytest.raises(WriterStopped, match="Sudden"):
             await log.roll()
         assert any("Sudden: of its own" in reason for reason in log.not_ready)

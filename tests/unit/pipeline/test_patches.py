@@ -1,83 +1,17 @@
-"""Merge patches as RFC 7396 has them, and the fold of a key's entries."""
+"""The fold of a key's entries, as the tables job does it."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headrace.errors import ValueUnfit
 from headrace.pipeline.folding import SEED, folded_batches, plain_batches
-from headrace.pipeline.patches import KeyChange, apply_patch, fold
+from headrace.pipeline.patches import KeyChange, fold
 from headrace.pipeline.schemas import Column, PlacedSchema, TableSchema
 from tests.unit.pipeline.test_rows import changes
-
-RFC_7396_APPENDIX_A: list[tuple[Any, Any, Any]] = [
-    ({"a": "b"}, {"a": "c"}, {"a": "c"}),
-    ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
-    ({"a": "b"}, {"a": None}, {}),
-    ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
-    ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
-    ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
-    ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
-    ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
-    (["a", "b"], ["c", "d"], ["c", "d"]),
-    ({"a": "b"}, ["c"], ["c"]),
-    ({"a": "foo"}, None, None),
-    ({"a": "foo"}, "bar", "bar"),
-    ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
-    ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
-    ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
-]
-
-
-def dumps(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
-@pytest.mark.parametrize(("target", "patch", "result"), RFC_7396_APPENDIX_A)
-def test_the_examples_of_the_rfc(target: Any, patch: Any, result: Any) -> None:
-    assert json.loads(apply_patch(dumps(target), dumps(patch))) == result
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-def reference(target: Any, patch: Any) -> Any:
-    """RFC 7396 §2, word for word."""
-    if isinstance(patch, dict):
-        if not isinstance(target, dict):
-            target = {}
-        for name, value in patch.items():
-            if value is None:
-                if name in target:
-                    del target[name]
-            else:
-                target[name] = reference(target.get(name), value)
-        return target
-    return patch
-
-
-@given(values, values)
-def test_merging_is_the_rfcs_algorithm(target: Any, patch: Any) -> None:
-    assert json.loads(apply_patch(dumps(target), dumps(patch))) == reference(target, patch)
-
-
-def test_untouched_members_keep_their_bytes() -> None:
-    state = b'{"n": 1.10, "big": 123456789012345678901234567890, "o": {"x": 2.50, "y": 1}, "t": "\\u00e9"}'
-    merged = apply_patch(state, b'{"o": {"y": null, "z": 1e400}}')
-    assert b'"n":1.10' in merged
-    assert b'"big":123456789012345678901234567890' in merged
-    assert b'"t":"\\u00e9"' in merged
-    assert b'"o":{"x":2.50,"z":1E+400}' in merged
 
 
 def test_the_last_put_or_delete_decides() -> None:

@@ -9,9 +9,21 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import TableNotFound
+from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.outbox import Outbox
-from headrace.publisher.sqlite.source import SqliteSource
-from tests.unit.publisher.outboxes import FEED, application, attach, claim, data_rows, drain, opened
+from headrace.publisher.sqlite.source import SqliteSource, state_reader
+from tests.states import read_lines, take
+from tests.unit.publisher.outboxes import (
+    AGENT,
+    FEED,
+    application,
+    attach,
+    claim,
+    data_rows,
+    drain,
+    fold,
+    opened,
+)
 
 
 @pytest.fixture
@@ -39,7 +51,7 @@ def test_detach_removes_everything_once_it_is_delivered(
     app.execute("INSERT INTO account VALUES (1, 'a', 1)")
     claim(source)
     (waiting,) = source.detach(["account"])
-    assert waiting.waiting == 4
+    assert waiting.waiting == 5  # with the entry that ends the table
     app.execute("INSERT INTO account VALUES (2, 'b', 1)")
     rows = drain(source)
     assert [row.key for row in data_rows(rows)] == ['["main","account",1]']
@@ -83,3 +95,39 @@ def test_detach_after_the_outbox_was_dropped_frees_the_application(
     source.detach([])
     app.execute("SELECT 1 FROM account").close()  # takes note of the new schema
     app.execute("INSERT INTO account VALUES (1, 'a', 1)")
+
+
+@pytest.mark.parametrize("discard", [False, True], ids=["keep", "discard"])
+def test_who_follows_has_what_a_snapshot_has_after_a_detach(
+    app: sqlite3.Connection, source: SqliteSource, tmp_path: Path, discard: bool
+) -> None:
+    app.execute("CREATE TABLE other (id INTEGER PRIMARY KEY)")
+    attach(source, "account", "other")
+    claim(source)
+    app.execute("INSERT INTO account VALUES (1, 'a', 1)")
+    app.execute("INSERT INTO other VALUES (7)")
+    posted = drain(source)
+    app.execute("UPDATE account SET owner = 'b'")
+    source.detach(["account"], discard=discard)
+    app.execute("INSERT INTO other VALUES (8)")
+    reader = state_reader(parse_dsn(f"sqlite:///{tmp_path / 'app.db'}"), FEED, None)
+    place, lines = take(source, reader, FEED, AGENT)
+    posted += drain(source)
+    assert place.sequence_id == len(posted)
+    rows, _ = read_lines(line.rstrip(b"\n") for line in lines)
+    assert rows == fold(posted) == {'["main","other",7]': b'{"id":7}', '["main","other",8]': b'{"id":8}'}
+    app.execute("DELETE FROM account")
+    attach(source, "account")
+    posted += drain(source)
+    assert set(fold(posted)) == {'["main","other",7]', '["main","other",8]'}, (
+        "what was deleted meanwhile is there"
+    )
+
+
+def test_nobody_is_told_of_the_end_of_what_nobody_was_told_of(
+    app: sqlite3.Connection, source: SqliteSource
+) -> None:
+    app.execute("CREATE TABLE other (id INTEGER PRIMARY KEY)")
+    attach(source, "account", "other")
+    (gone,) = source.detach(["account"], discard=True)
+    assert gone.waiting == 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headrace.errors import DataFolderLocked, SnapshotGone, SnapshotUnavailable
+from headrace.client.snapshot_body import LINE_BYTES_MAX
+from headrace.errors import ConfigInvalid, DataFolderLocked, SnapshotGone, SnapshotUnavailable
 from headrace.publisher.snapshot.draft import Draft
 from headrace.publisher.snapshot.face import Span, choose_encoding, read_range
 from headrace.publisher.snapshot.spool import Spool, Whole, read_spool
@@ -82,6 +84,13 @@ def test_whole_snapshot_says_what_it_is(spool: Spool, clock: Clock) -> None:
         spool.named(whole.snapshot_id, "another")
 
 
+def test_row_that_no_listener_takes_is_named(spool: Spool, clock: Clock) -> None:
+    draft = spool.begin("shop")
+    with pytest.raises(SnapshotUnavailable, match=r'the most is [0-9]+: {"key":"7"$'):
+        draft.write_state(StatePlace("inc", 7), [line(7, LINE_BYTES_MAX)], clock.wall_ms())
+    spool.drop(draft)
+
+
 def test_folder_is_for_its_user_alone(spool: Spool) -> None:
     assert spool.folder.stat().st_mode & 0o077 == 0
 
@@ -110,7 +119,8 @@ def test_next_life_keeps_what_is_whole_and_throws_away_the_rest(
     (spool.folder / cut.snapshot_id / "zstd").write_bytes(b"x")
     (spool.folder / damaged.snapshot_id / "about.json").write_bytes(b"{}")
     shutil.copytree(draft.folder, spool.folder / draft.snapshot_id)
-    shutil.copytree(spool.folder / whole.snapshot_id, spool.folder / "renamed")
+    renamed = str(uuid.uuid4())
+    shutil.copytree(spool.folder / whole.snapshot_id, spool.folder / renamed)
     spool.close()
     again = spool_of(tmp_path, clock)
     again.open()
@@ -118,6 +128,84 @@ def test_next_life_keeps_what_is_whole_and_throws_away_the_rest(
     assert sorted(one.name for one in again.folder.iterdir()) == sorted([whole.snapshot_id, "owner.lock"])
     assert read_spool(again.folder) == [whole]
     again.close()
+
+
+class TestFolderThatIsSomethingElse:
+    """``snapshot-dir`` may name any folder by mistake."""
+
+    @staticmethod
+    def fill(folder: Path) -> dict[str, str]:
+        """Put somebody's files there, and return them."""
+        (folder / "invoices" / "2026").mkdir(parents=True)
+        (folder / "invoices" / "2026" / "a.txt").write_text("x")
+        bucket = folder / str(uuid.uuid4())
+        bucket.mkdir()
+        (bucket / "identity").write_text("somebody's")
+        folder.chmod(0o755)
+        return files_of(folder)
+
+    @pytest.mark.parametrize("mark", [None, b"", b"of another program"])
+    def test_it_is_refused_and_not_touched(self, tmp_path: Path, clock: Clock, mark: bytes | None) -> None:
+        folder = tmp_path / "spool"
+        self.fill(folder)
+        if mark is not None:
+            (folder / "owner.lock").write_bytes(mark)
+        before = files_of(folder)
+        with pytest.raises(
+            ConfigInvalid, match=r"is no agent's spool, and it is not empty: it holds .*invoices"
+        ):
+            spool_of(tmp_path, clock).open()
+        assert files_of(folder) == before
+        assert folder.stat().st_mode & 0o777 == 0o755
+
+    def test_names_like_snapshots_alone_do_not_make_a_spool(self, tmp_path: Path, clock: Clock) -> None:
+        (tmp_path / "spool" / str(uuid.uuid4())).mkdir(parents=True)
+        with pytest.raises(ConfigInvalid):
+            spool_of(tmp_path, clock).open()
+
+    def test_what_was_put_into_a_spool_later_stays(self, tmp_path: Path, spool: Spool, clock: Clock) -> None:
+        whole = make(spool, clock)
+        kept = self.fill(spool.folder)
+        bucket = next(name for name in kept if name.endswith("/identity") and kept[name] == "somebody's")
+        del kept[bucket]  # by its place and name it is what is left of a snapshot
+        (spool.folder / whole.snapshot_id / "note.txt").write_text("mine")
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / "identity").write_text("not here")
+        (spool.folder / str(uuid.uuid4())).symlink_to(outside)
+        spool.close()
+        clock.now_ms += round(KEEP_S * 1000)
+        again = spool_of(tmp_path, clock)
+        again.open()
+        again.expire()
+        again.close()
+        assert (outside / "identity").read_text() == "not here"
+        left = files_of(spool.folder)
+        assert left[f"{whole.snapshot_id}/note.txt"] == "mine"
+        assert f"{whole.snapshot_id}/identity" not in left
+        assert left.items() >= {name: text for name, text in kept.items() if "invoices" in name}.items()
+
+    def test_spool_of_an_earlier_version_goes_on(self, tmp_path: Path, spool: Spool, clock: Clock) -> None:
+        whole = make(spool, clock)
+        spool.close()
+        (spool.folder / "owner.lock").write_bytes(b"")
+        again = spool_of(tmp_path, clock)
+        again.open()
+        assert again.all() == [whole]
+        again.close()
+
+    def test_what_is_no_folder_is_named(self, tmp_path: Path, clock: Clock) -> None:
+        (tmp_path / "spool").write_text("a file")
+        with pytest.raises(ConfigInvalid, match="can't be used"):
+            spool_of(tmp_path, clock).open()
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_text("latin-1")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_two_agents_do_not_share_a_folder(tmp_path: Path, spool: Spool, clock: Clock) -> None:

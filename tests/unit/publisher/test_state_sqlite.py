@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import sqlite3
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import AgentFenced, SnapshotUnavailable, SourceUnavailable
+from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow
 from headrace.publisher.outbox import Outbox
@@ -30,6 +32,8 @@ from tests.unit.publisher.outboxes import (
     opened,
 )
 from tests.waiting import wait_until
+
+FAR_FUTURE_MS = 4_102_444_800_000
 
 
 def reader_of(path: Path, query: str | None = None) -> SqliteStateReader:
@@ -233,6 +237,34 @@ class TestRowsOfTheApplication:
             with pytest.raises(SnapshotUnavailable, match=r"Outbox\.add"):
                 take(source, reader_of(path), FEED, AGENT)
 
+    def test_rows_that_were_swept_are_not_forgotten(self, path: Path) -> None:
+        with application(path) as app:
+            app.execute("CREATE TABLE item (id INTEGER PRIMARY KEY)")
+        with opened(path) as source:
+            attach(source, "item")
+            claim(source)
+            drain(source)
+            while source.sweep(FEED, FAR_FUTURE_MS):
+                pass
+            with pytest.raises(SnapshotUnavailable, match=r"had, rows of Outbox\.add") as caught:
+                take(source, reader_of(path), FEED, AGENT)
+            assert "snapshot-sql" in caught.value.advice
+            _, lines = take(source, reader_of(path, "SELECT name, doc FROM thing"), FEED, AGENT)
+            assert len(lines) == 3
+
+    def test_rows_of_another_feed_say_nothing_of_this_one(self, path: Path) -> None:
+        with application(path) as app:
+            app.execute("CREATE TABLE item (id INTEGER PRIMARY KEY)")
+        with opened(path) as source:
+            source.attach(AttachRequest(feed="other", tables=("item",)))
+            claim(source)
+            drain(source)
+            while source.sweep(FEED, FAR_FUTURE_MS):
+                pass
+            claim(source, feed="other")
+            reader = state_reader(parse_dsn(f"sqlite:///{path}"), "other", None)
+            assert len(take(source, reader, "other", AGENT)[1]) == 1
+
     def test_query_of_the_application_gives_their_state(self, path: Path) -> None:
         query = "SELECT name AS key, doc AS changes FROM thing"
         with opened(path) as source:
@@ -251,6 +283,9 @@ class TestRowsOfTheApplication:
             "SELECT 1, '{}'",
             "SELECT 'k', '[]'",
             "SELECT 'k', 'x'",
+            "SELECT 'k', 1.5",
+            "SELECT 'k', x'7b7d'",
+            "SELECT 'k', NULL",
             "SELEC",
             "DELETE FROM thing RETURNING 1, 2",
         ],
@@ -262,6 +297,48 @@ class TestRowsOfTheApplication:
                 take(source, reader_of(path, query), FEED, AGENT)
         with application(path) as app:
             assert app.execute("SELECT count(*) FROM thing").fetchone() == (2,)
+
+
+def test_reading_under_the_write_lock_can_be_cancelled(tmp_path: Path) -> None:
+    """In a rollback journal the source's own connection reads: that one is to be interrupted."""
+    path = tmp_path / "app.db"
+    make_tables(path, wal=False)
+    # The numbers are never at an end, and none of them is given.
+    endless = (
+        "WITH RECURSIVE n (v) AS (SELECT 1 UNION ALL SELECT v + 1 FROM n) SELECT v, v FROM n WHERE v < 0"
+    )
+    reader = reader_of(path, endless)
+    reading = threading.Event()
+    ended: list[BaseException] = []
+
+    def read() -> None:
+        with opened(path) as source:
+            attach(source, "item")
+            claim(source)
+
+            def sink(_: object, lines: Iterable[bytes]) -> None:
+                reading.set()
+                list(lines)
+
+            try:
+                source.begin_snapshot(FEED, AGENT, 1, reader, sink)
+            except SourceUnavailable as error:
+                ended.append(error)
+            drain(source)  # its connection is of use afterwards
+
+    reader.open()
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    reading.wait(60)
+
+    def is_over() -> bool:
+        reader.cancel()  # as the agent does: the statement may have begun just after
+        return not thread.is_alive()
+
+    wait_until(is_over, what="the reading to end")
+    reader.cancel()
+    reader.close()
+    assert "interrupted" in str(ended[0])
 
 
 def test_journal_mode_is_advised(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from headrace.log.retention.consumers import find_consumers
 from headrace.log.retention.plan import RetentionSettings
 from headrace.server.reading import Known
 from headrace.server.service import Service
-from headrace.server.subscriptions import Subscriber, Subscriptions
+from headrace.server.streams.subscriptions import Subscriber, Subscriptions
 from headrace.testing.clock import ManualClock
 from headrace.wire import documents as doc
 from headrace.wire.batch import Batch
@@ -70,7 +70,7 @@ async def standing(service: Service) -> list[tuple[str, str, str]]:
 
 
 async def subscribed(subscriptions: Subscriptions, who: Subscriber) -> None:
-    async with aclosing(subscriptions.subscribe(who, None)) as items:
+    async with aclosing(subscriptions.subscribe(who)) as items:
         assert isinstance(await anext(items), Batch)
 
 

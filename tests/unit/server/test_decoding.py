@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import InvalidRequest
-from headrace.server.decoding import decode_document, decode_entries, parse_time
+from headrace.server.decoding import JSON_DEPTH_MAX, decode_document, decode_entries, parse_time
 from headrace.wire.documents import TIME_MS_MAX, RegisterPublisher
 
 
@@ -40,6 +40,26 @@ def test_refusal_says_what_is_wrong_and_where(body: bytes, detail: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         decode_entries(body)
     assert caught.value.detail == detail
+
+
+@pytest.mark.parametrize("member", ["changes", "before"])
+@pytest.mark.parametrize("ndjson", [False, True])
+def test_depth_has_a_bound_that_text_does_not_count_for(member: str, ndjson: bool) -> None:
+    def body(depth: int) -> bytes:
+        strings = b'"t":"' + b'[{\\"' * JSON_DEPTH_MAX + b'",'
+        value = b"{" + strings + b'"k":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+        other = b'"changes":{},' if member == "before" else b""
+        return b'{"agent-id":"a",' + other + b'"' + member.encode() + b'":' + value + b"}"
+
+    assert len(decode_entries(body(JSON_DEPTH_MAX), ndjson=ndjson)) == 1
+    for depth in (JSON_DEPTH_MAX + 1, 985, 100_000):
+        with pytest.raises(InvalidRequest, match="nested too deeply"):
+            decode_entries(body(depth), ndjson=ndjson)
+
+
+def test_many_flat_entries_are_not_deep() -> None:
+    one = b'{"agent-id":"a","changes":{"n":[]}}'
+    assert len(decode_entries(b'{"entries":[' + b",".join([one] * 1_000) + b"]}")) == 1_000
 
 
 def test_what_a_sender_wrote_is_repeated_only_in_part() -> None:

@@ -8,8 +8,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from headrace.entries.lsn import Lsn
-from headrace.errors import InvalidRequest
-from headrace.server.filters import EVERYTHING, EntryFilter, Shard
+from headrace.errors import InvalidRequest, UriTooLong
 from headrace.server.http.parameters import (
     QUERY_BYTES_MAX,
     SOURCE_POSITION_BYTES_MAX,
@@ -24,6 +23,7 @@ from headrace.server.http.parameters import (
     parse_query,
 )
 from headrace.server.reading import Known, SinceTime
+from headrace.wire.filters import EVERYTHING, EntryFilter, Shard
 
 
 def test_defaults_of_a_poll() -> None:
@@ -56,13 +56,19 @@ def test_values_are_percent_decoded() -> None:
         (b"beg-sequence-id=1&&", None),
         (b"beg-sequence-id=%zz", "beg-sequence-id"),
         (b"beg-sequence-id=%ff", None),
-        (b"x=" + b"1" * QUERY_BYTES_MAX, None),
     ],
 )
 def test_query_refusals_name_the_parameter(query: bytes, member: str | None) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_query(query, RangeQuery)
     assert caught.value.members.get("member") == member
+
+
+def test_query_string_has_a_longest() -> None:
+    query = b"beg-sequence-id=1&key="
+    assert parse_query(query + b"k" * (QUERY_BYTES_MAX - len(query)), RangeQuery).beg_sequence_id == 1
+    with pytest.raises(UriTooLong):
+        parse_query(query + b"k" * (QUERY_BYTES_MAX - len(query) + 1), RangeQuery)
 
 
 def test_place_headers() -> None:

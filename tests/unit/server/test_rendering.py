@@ -14,9 +14,9 @@ from headrace.entries.entry import Change, Op
 from headrace.log.tail import FeedSettings
 from headrace.server.decoding import decode_entries
 from headrace.server.encoding import change_of
-from headrace.server.filters import EVERYTHING, EntryFilter
 from headrace.server.reading import Piece
 from headrace.server.rendering import Form, Portion, Rendered, render, stored_frames
+from headrace.wire.filters import EVERYTHING, EntryFilter
 from headrace.wire.frame import frames_of
 from tests.unit.server.frames import frame_of, piece_of
 

@@ -21,6 +21,16 @@ from headrace.wire.batch import (
     encode_error,
     encode_heartbeat,
 )
+from headrace.wire.compression import (
+    NONE,
+    PLAIN_BYTES_MAX,
+    SNAPPY,
+    ZSTD,
+    CompressionTerms,
+    choose,
+    compress,
+    decompress,
+)
 from headrace.wire.entry import encode_half, stamp
 from headrace.wire.frame import FIRST_POSITION, HEADER_SIZE, Frame, FrameHeader, FrameKind, encode_frame
 from headrace.wire.generated import wal_pb2
@@ -141,7 +151,58 @@ def test_what_is_torn_is_never_taken_for_a_batch(cut: int) -> None:
         decode_response(data[:cut])
 
 
-def test_a_batch_without_lengths_is_no_batch_for_our_client() -> None:
-    (batch,) = batches_of(frames([3]))
-    with pytest.raises(JournalCorrupt, match="lengths"):
-        decode_response(encode_batch(batch, incarnations={}, want_lengths=False))
+@pytest.mark.parametrize("compression", [NONE, SNAPPY, ZSTD])
+@pytest.mark.parametrize("want_lengths", [True, False])
+def test_a_batch_is_read_in_every_form(compression: int, want_lengths: bool) -> None:
+    (batch,) = batches_of(frames([3, 40]))
+    data = encode_batch(batch, incarnations={7: "x"}, want_lengths=want_lengths, compression=compression)
+    message = wal_pb2.WalResponse.FromString(data).batch
+    assert message.compression == compression
+    assert bool(message.entries) == (compression == NONE)
+    assert bool(message.entry_lengths) == want_lengths
+    found = decode_response(data)
+    assert isinstance(found, ReceivedBatch)
+    assert bytes(found.body) == b"".join(batch.bodies)
+    assert found.sizes.tobytes() == b"".join(batch.lengths)
+    for cut in range(1, len(data)):
+        with pytest.raises(JournalCorrupt):
+            decode_response(data[:cut])
+
+
+@pytest.mark.parametrize("compression", [SNAPPY, ZSTD])
+def test_what_would_get_larger_is_sent_as_it_is(compression: int) -> None:
+    (batch,) = batches_of(frames([1]))
+    small = batch._replace(bodies=[batch.bodies[0][:0]], size=0)
+    message = wal_pb2.WalResponse.FromString(
+        encode_batch(small, incarnations={}, want_lengths=True, compression=compression)
+    )
+    assert message.batch.compression == NONE
+
+
+@pytest.mark.parametrize("compression", [SNAPPY, ZSTD])
+def test_a_compressed_batch_that_says_it_is_huge_is_not_opened(compression: int) -> None:
+    packed = bytearray(compress(compression, bytes(PLAIN_BYTES_MAX + 1)))
+    with pytest.raises(JournalCorrupt, match="say that they are"):
+        decompress(compression, bytes(packed))
+    with pytest.raises(JournalCorrupt, match="can't be read"):
+        decompress(compression, b"\xff\x01 no such data")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "size", "kind"),
+    [
+        ((), 1 << 20, NONE),
+        ((SNAPPY, ZSTD), 4 << 10, NONE),
+        ((SNAPPY, ZSTD), (4 << 10) + 1, SNAPPY),
+        ((SNAPPY, ZSTD), 64 << 10, SNAPPY),
+        ((SNAPPY, ZSTD), (64 << 10) + 1, ZSTD),
+        ((SNAPPY,), 1 << 20, SNAPPY),
+        ((ZSTD,), 64 << 10, NONE),
+        ((ZSTD,), (64 << 10) + 1, ZSTD),
+        ((NONE, 17), 1 << 20, NONE),
+    ],
+)
+def test_the_compression_goes_by_what_is_accepted_and_by_size(
+    accepted: tuple[int, ...], size: int, kind: int
+) -> None:
+    assert choose(accepted, size, CompressionTerms()) == kind

@@ -44,9 +44,11 @@ SEGMENT_FRAMES_MAX: Final = 1 << 17
 """A journal segment takes so many frames, however small and of whatever kind: the open one's index is then at most 3.5 MB,
 and opening a journal reads no more frames than these (or one group, if that has more)."""
 
+_PASSING: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE}
+
 
 class _CutOff(StoreUnavailable):
-    """The disk is full, and what was written of a group was cut off again: nothing of it stands."""
+    """There is no room now, and what was written of a group was cut off again: nothing of it stands."""
 
 
 class FileStore:
@@ -233,15 +235,14 @@ class FileStore:
         """
         begun = self._journal / file_name(self._end)
         half_made = begun != self._segments.newest.path and self._disk.exists(begun)
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} and not isinstance(error, SyncFailed)
-        if half_made or not full:
+        if half_made or error.errno not in _PASSING or isinstance(error, SyncFailed):
             return self._stop(f"the disk refused a write: {error}")
         try:
             self._segments.newest.cut(self._end)
             self._segments.newest.sync()
         except OSError as second:
             return self._stop(f"the disk refused to cut off a failed write: {second}")
-        return _CutOff(f"the disk is full: {error}")
+        return _CutOff(f"there is no room: {error}")
 
     def _stop(self, reason: str) -> WriterStopped:
         self._stopped = reason

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from headrace.log.metadata.damages import Damages
+from headrace.log.metadata.owners import ANYBODY, Claimant
 from headrace.log.metadata.rows import (
     TABLES,
     AlarmRow,
@@ -56,8 +57,23 @@ class Metadata(Protocol):
     def close(self) -> None:
         """Let go of the database."""
 
-    def register_listener(self, listener_id: str, feed: str, hold: bool, now_ms: int) -> None:
-        """Register a listener with a feed; its bookmark, if it has one, stays. A damaged row is written anew, without."""
+    def register_listener(
+        self, listener_id: str, feed: str, hold: bool, now_ms: int, who: Claimant = ANYBODY
+    ) -> None:
+        """Register a listener with a feed; its bookmark, if it has one, stays. A damaged row is written anew, without.
+
+        It is that of ``who`` from then on. ListenerTaken if it is another's, ListenersTooMany, and MetadataCorrupt if it
+        can't be read whose it is.
+        """
+
+    def owner(self, listener_id: str, feed: str) -> str | None:
+        """Return the subject whose the listener is; None if it is nobody's. MetadataCorrupt if that row is damaged."""
+
+    def forget_listeners(self, seen_before_ms: int, rows_max: int) -> list[ListenerRow]:
+        """Remove listeners that were last seen earlier than that, so many at most, with all that is known of them.
+
+        Those with a lease that expires later stay, and damaged rows. Returns what was removed.
+        """
 
     def listener(self, listener_id: str, feed: str) -> ListenerRow | None:
         """Return a registered listener, or None; MetadataCorrupt if its row is damaged."""

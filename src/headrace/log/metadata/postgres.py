@@ -7,7 +7,7 @@ to repeat: the pool may do it a second time when it finds a connection dead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from psycopg import Connection
 from psycopg.rows import TupleRow
@@ -24,11 +24,13 @@ from headrace.log.metadata.contract import (
     SubscriberRow,
 )
 from headrace.log.metadata.damages import Damages
+from headrace.log.metadata.owners import ANYBODY, Claimant, check_room, owner_after
 from headrace.log.metadata.postgres_schema import lacks_checksums, present_tables, shown, upgrade
 from headrace.log.metadata.rows import (
     ALARM,
     HYDRATION,
     LISTENER,
+    OWNER,
     SNAPSHOT,
     SUBSCRIBER,
     TABLES,
@@ -42,6 +44,16 @@ from headrace.log.postgres.pool import Pool
 R = TypeVar("R", bound=tuple[Any, ...])
 T = TypeVar("T")
 Session = Connection[TupleRow]
+
+_OF_LISTENER: Final = "WHERE listener_id = %s AND feed = %s"
+_COUNTS: Final = """
+SELECT (SELECT count(*) FROM headrace_log.listener WHERE feed = %s),
+    (SELECT count(*) FROM headrace_log.listener_owner WHERE feed = %s AND subject = %s)"""
+_LONG_GONE: Final = """
+WHERE seen_at_ms < %s AND NOT EXISTS (
+    SELECT 1 FROM headrace_log.hydration AS lease
+    WHERE lease.listener_id = known.listener_id AND lease.feed = known.feed AND lease.expires_at_ms >= %s)
+ORDER BY seen_at_ms LIMIT %s FOR UPDATE SKIP LOCKED"""
 
 
 class PostgresMetadata(Metadata):
@@ -75,15 +87,52 @@ class PostgresMetadata(Metadata):
         self.check()
         return removed
 
-    def register_listener(self, listener_id: str, feed: str, hold: bool, now_ms: int) -> None:
+    def register_listener(
+        self, listener_id: str, feed: str, hold: bool, now_ms: int, who: Claimant = ANYBODY
+    ) -> None:
         new = ListenerRow(listener_id, feed, hold, None, None, None, now_ms)
+        key = (listener_id, feed)
 
         def work(connection: Session) -> None:
             with connection.transaction():
+                if not _stored(connection, LISTENER, _OF_LISTENER, key):
+                    ((of_feed, of_subject),) = connection.execute(
+                        _COUNTS, (feed, feed, who.subject)
+                    ).fetchall()
+                    check_room(of_feed, of_subject, who, feed)
+                # Who else registers it waits for this row, so that it then sees whose it is.
                 row = self.damages.checked(LISTENER, _locked(connection, LISTENER, new)) or new
+                stored = _stored(connection, OWNER, _OF_LISTENER, key)
+                owner = self.damages.checked(OWNER, stored[0]) if stored else None
+                if owner is None and not who.may_take_over:
+                    self.damages.raise_if_damaged(OWNER, key)
+                owner = owner_after(owner, who, *key)
                 self._put(connection, LISTENER, [row._replace(hold=hold, seen_at_ms=now_ms)])
+                if owner is not None:
+                    _locked(connection, OWNER, owner)
+                    self._put(connection, OWNER, [owner])
 
         self._run(work)
+
+    def owner(self, listener_id: str, feed: str) -> str | None:
+        if "\0" in listener_id:
+            return None
+        row = self._one(OWNER, (listener_id, feed))
+        return None if row is None else row.subject
+
+    def forget_listeners(self, seen_before_ms: int, rows_max: int) -> list[ListenerRow]:
+        def work(connection: Session) -> list[ListenerRow]:
+            with connection.transaction():
+                # One that registers or asks at this moment holds its row's lock: it is passed over.
+                stored = _stored(connection, LISTENER, _LONG_GONE, (seen_before_ms, seen_before_ms, rows_max))
+                rows = self.damages.sift(LISTENER, stored)
+                keys = [LISTENER.key_of(row) for row in rows]
+                for table in (LISTENER, HYDRATION, OWNER):
+                    delete = f"DELETE FROM headrace_log.{table.name} {_OF_LISTENER}"  # noqa: S608  # names of ours
+                    connection.cursor().executemany(delete, keys)
+                return rows
+
+        return self._run(work)
 
     def listener(self, listener_id: str, feed: str) -> ListenerRow | None:
         if "\0" in listener_id:  # what PostgreSQL can't store was never registered

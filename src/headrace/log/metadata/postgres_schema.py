@@ -10,7 +10,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from headrace.errors import StoreForbidden
-from headrace.log.metadata.rows import SINCE_3, TABLES, Table
+from headrace.log.metadata.rows import ADDED, TABLES, Table
 from headrace.log.postgres.schema import MAKING_LOCK
 from headrace.wire.versions import LOG_TABLES
 
@@ -53,9 +53,11 @@ def upgrade(connection: Connection[TupleRow]) -> None:
                 return
             if lacks_checksums(connection):
                 _add_checksums(connection)
-            if SINCE_3[0] not in present_tables(connection):
-                script = resources.files("headrace.log.metadata").joinpath("postgres_3.sql")
-                connection.execute(script.read_bytes())
+            present = present_tables(connection)
+            for version, tables in ADDED.items():
+                if tables[0] not in present:
+                    script = resources.files("headrace.log.metadata").joinpath(f"postgres_{version}.sql")
+                    connection.execute(script.read_bytes())
             connection.execute(
                 "UPDATE headrace_log.format SET written_as = %s, readable_from = %s", LOG_TABLES
             )

@@ -90,6 +90,14 @@ class SnapshotRow(NamedTuple):
         return f"SnapshotRow(feed={self.feed!r}, epoch={self.epoch}, url={self.url!r})"
 
 
+class OwnerRow(NamedTuple):
+    """Whose a listener is: the ``subject`` of the token that registered it. A listener without such a row is nobody's."""
+
+    listener_id: str
+    feed: str
+    subject: str
+
+
 @dataclass(frozen=True, slots=True)
 class Table(Generic[R]):
     """A table whose rows are ``R``. ``columns``: all but the checksum, which stands in a column ``crc`` behind them; the
@@ -129,11 +137,14 @@ SUBSCRIBER: Final = Table("subscriber", SubscriberRow._fields, 2, SubscriberRow)
 ALARM: Final = Table("alarm", AlarmRow._fields, 1, AlarmRow)
 HYDRATION: Final = Table("hydration", HydrationRow._fields, 2, HydrationRow)
 SNAPSHOT: Final = Table("snapshot", SnapshotRow._fields, 1, SnapshotRow)
+OWNER: Final = Table("listener_owner", OwnerRow._fields, 2, OwnerRow)
 FORMAT: Final = Table("format", FormatVersion._fields, 0, FormatVersion)
-TABLES: Final[tuple[Table[Any], ...]] = (LISTENER, SUBSCRIBER, ALARM, HYDRATION, SNAPSHOT)
+TABLES: Final[tuple[Table[Any], ...]] = (LISTENER, SUBSCRIBER, ALARM, HYDRATION, SNAPSHOT, OWNER)
 """Those whose rows stand for themselves: one that is damaged concerns no other."""
-SINCE_3: Final = (HYDRATION, SNAPSHOT)
-"""Those that format 3 added."""
+ADDED: Final[dict[int, tuple[Table[Any], ...]]] = {3: (HYDRATION, SNAPSHOT), 4: (OWNER,)}
+"""Those that a format added, by its version. Format 2 had all the others."""
+OF_LISTENER: Final = frozenset({LISTENER.name, HYDRATION.name, OWNER.name})
+"""The names of those whose key is a listener's id and a feed."""
 
 
 def row_checksum(table: str, values: Iterable[Any]) -> int:
@@ -174,12 +185,12 @@ class RowDamage(NamedTuple):
         """The feed it is about, empty if it is about none."""
         if self.table == SNAPSHOT.name:
             return _shown(self.key[0])
-        return _shown(self.key[1]) if self.table in {LISTENER.name, HYDRATION.name} else ""
+        return _shown(self.key[1]) if self.table in OF_LISTENER else ""
 
     @property
     def who(self) -> str:
         """Whose row it is: a listener's id, a subscriber's name, ``alarm N``."""
-        if self.table in {LISTENER.name, HYDRATION.name}:
+        if self.table in OF_LISTENER:
             return _shown(self.key[0])
         if self.table == SUBSCRIBER.name:
             return "/".join(_shown(part) for part in self.key if part != "")

@@ -26,10 +26,12 @@ from headrace.log.metadata.contract import (
     SubscriberRow,
 )
 from headrace.log.metadata.damages import Damages
+from headrace.log.metadata.owners import ANYBODY, Claimant, check_room, owner_after
 from headrace.log.metadata.rows import (
     ALARM,
     HYDRATION,
     LISTENER,
+    OWNER,
     SNAPSHOT,
     SUBSCRIBER,
     TABLES,
@@ -47,6 +49,13 @@ ALARM_ID_MAX: Final = 1 << 62
 """Numbers of alarms are given below it: one above is what damage made of another."""
 JOURNAL_BYTES_MAX: Final = 1 << 20
 """What may stay of a rollback journal for the next one: a file that keeps its size syncs faster than a new one."""
+_OF_FEED: Final = "SELECT count(*) FROM listener WHERE feed = ?"
+_OF_SUBJECT: Final = "SELECT count(*) FROM listener_owner WHERE feed = ? AND subject = ?"
+_LONG_GONE: Final = """
+WHERE seen_at_ms < ? AND NOT EXISTS (
+    SELECT 1 FROM hydration AS lease
+    WHERE lease.listener_id = listener.listener_id AND lease.feed = listener.feed AND lease.expires_at_ms >= ?)
+ORDER BY seen_at_ms LIMIT ?"""
 _PASSING: Final = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 )
@@ -137,11 +146,36 @@ class SqliteMetadata(Metadata):
         self.check()
         return removed
 
-    def register_listener(self, listener_id: str, feed: str, hold: bool, now_ms: int) -> None:
+    def register_listener(
+        self, listener_id: str, feed: str, hold: bool, now_ms: int, who: Claimant = ANYBODY
+    ) -> None:
+        key = (listener_id, feed)
         with self._change() as database:
-            known = self._known(database, LISTENER, (listener_id, feed), raises=False)
-            row = known or ListenerRow(listener_id, feed, hold, None, None, None, now_ms)
+            owner = self._known(database, OWNER, key, raises=not who.may_take_over)
+            owner = owner_after(owner, who, *key)
+            known = self._known(database, LISTENER, key, raises=False)
+            if known is None:
+                ((of_feed,),) = database.execute(_OF_FEED, (feed,)).fetchall()
+                ((of_subject,),) = database.execute(_OF_SUBJECT, (feed, who.subject)).fetchall()
+                check_room(of_feed, of_subject, who, feed)
+            row = known or ListenerRow(*key, hold, None, None, None, now_ms)
             self._put(database, LISTENER, [row._replace(hold=hold, seen_at_ms=now_ms)])
+            self._put(database, OWNER, [owner] if owner is not None else [])
+
+    def owner(self, listener_id: str, feed: str) -> str | None:
+        with self._use() as database:
+            row = self._known(database, OWNER, (listener_id, feed))
+        return None if row is None else row.subject
+
+    def forget_listeners(self, seen_before_ms: int, rows_max: int) -> list[ListenerRow]:
+        with self._change() as database:
+            stored = _stored(database, LISTENER, _LONG_GONE, (seen_before_ms, seen_before_ms, rows_max))
+            rows = self.damages.sift(LISTENER, stored)
+            keys = [LISTENER.key_of(row) for row in rows]
+            for table in (LISTENER, HYDRATION, OWNER):
+                delete = f"DELETE FROM {table.name} WHERE listener_id = ? AND feed = ?"  # noqa: S608  # names of ours
+                database.executemany(delete, keys)
+        return rows
 
     def listener(self, listener_id: str, feed: str) -> ListenerRow | None:
         with self._use() as database:

@@ -1,4 +1,4 @@
--- The metadata database: what the journal does not hold. Format 3: docs/formats/metadata.md.
+-- The metadata database: what the journal does not hold. Format 4: docs/formats/metadata.md.
 -- crc is the row's checksum.
 
 CREATE TABLE IF NOT EXISTS format (
@@ -59,6 +59,14 @@ CREATE TABLE IF NOT EXISTS snapshot (
     url         TEXT,                   -- where snapshots are served, NULL if they are not
     ticket_key  TEXT NOT NULL,          -- base64url, a secret
     crc         INTEGER
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS listener_owner (
+    listener_id TEXT NOT NULL,
+    feed        TEXT NOT NULL,
+    subject     TEXT NOT NULL,          -- of the token that registered it first
+    crc         INTEGER,
+    PRIMARY KEY (listener_id, feed)
 ) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX IF NOT EXISTS alarm_standing ON alarm (code, feed, agent_id) WHERE cleared_at_ms IS NULL;

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.log.metadata.rows import FORMAT, SINCE_3, TABLES, Table
+from headrace.log.metadata.rows import ADDED, FORMAT, TABLES, Table
 from headrace.wire.versions import METADATA, FormatVersion, check_readable
 
 PROBLEMS_MAX: Final = 100
@@ -17,8 +17,8 @@ PROBLEMS_MAX: Final = 100
 BROKEN: Final = (sqlite3.Error, UnicodeDecodeError)
 """What a damaged database raises; the second where its message would quote damaged text."""
 _OLD: Final = "before_upgrade_"
-_FORMAT_2: Final = FormatVersion(2, 2)
-"""What format 2 says of itself; it had not the tables of ``SINCE_3``."""
+_OLDER: Final = (FormatVersion(2, 2), FormatVersion(3, 2))
+"""What older formats with checksums say of themselves; they have not the tables that later ones ``ADDED``."""
 
 
 def read_only(path: Path) -> sqlite3.Connection:
@@ -80,7 +80,7 @@ def upgrade(database: sqlite3.Connection) -> None:
     Raises sqlite3.DatabaseError, before anything is changed, if it is damaged as such.
     """
     if not _is_of_format_1(database):
-        for problem in structure_problems(database, _FORMAT_2):
+        for problem in structure_problems(database, _format_of(database) or METADATA):
             raise sqlite3.DatabaseError(problem)
         database.execute("BEGIN IMMEDIATE")
         with database:
@@ -110,8 +110,13 @@ def is_of_older_format(database: sqlite3.Connection) -> bool:
         return True
     if not _columns(database, FORMAT):
         return False
+    return _format_of(database) in _OLDER
+
+
+def _format_of(database: sqlite3.Connection) -> FormatVersion | None:
+    """What the database says that it is; None if that is not what was written."""
     rows = database.execute(f"SELECT {', '.join(FORMAT.columns)}, crc FROM format").fetchall()  # noqa: S608  # constants only
-    return [FORMAT.whole(row) for row in rows] == [_FORMAT_2]
+    return FORMAT.whole(rows[0]) if len(rows) == 1 else None
 
 
 def _is_of_format_1(database: sqlite3.Connection) -> bool:
@@ -141,16 +146,15 @@ def structure_problems(database: sqlite3.Connection, of: FormatVersion = METADAT
     """
     verdicts = database.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})").fetchall()
     problems = [text for (text,) in verdicts if text != "ok"]
-    rows = database.execute(f"SELECT {', '.join(FORMAT.columns)}, crc FROM format").fetchall()  # noqa: S608  # constants only
-    formats = [FORMAT.whole(row) for row in rows]
-    if len(formats) != 1 or formats[0] is None:
+    written = _format_of(database)
+    if written is None:
         return [*problems, "the row of the table format is not what was written"]
-    if formats[0].written_as > of.written_as:
+    if written.written_as > of.written_as:
         return problems  # a later version may have added to the tables
     with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
         _make_tables(fresh)
-        if of == _FORMAT_2:
-            for table in SINCE_3:
+        for version, tables in ADDED.items():
+            for table in tables if version > of.written_as else ():
                 fresh.execute(f"DROP TABLE {table.name}")
         wanted, found = _schema(fresh), _schema(database)
     names = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))

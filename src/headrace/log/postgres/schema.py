@@ -66,6 +66,7 @@ def _make_tables(connection: Connection[TupleRow]) -> None:
         ("headrace.log.postgres", "schema.sql"),
         ("headrace.log.metadata", "postgres.sql"),
         ("headrace.log.metadata", "postgres_3.sql"),
+        ("headrace.log.metadata", "postgres_4.sql"),
     ):
         connection.execute(resources.files(room).joinpath(file).read_bytes())
     state = JournalState().encode()

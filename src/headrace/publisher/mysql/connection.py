@@ -12,8 +12,9 @@ from pymysql.connections import Connection
 from pymysql.constants import CLIENT, CR, ER
 from pymysql.cursors import Cursor
 
-from headrace.errors import DsnInvalid, SourceForbidden, SourceUnavailable, TableNotFound
+from headrace.errors import AttachUnsafe, DsnInvalid, SourceForbidden, SourceUnavailable, TableNotFound
 from headrace.publisher.dsn import Dsn
+from headrace.publisher.outbox.mysql import STATEMENTS_LOGGED, STATEMENTS_LOGGED_HINT
 
 if TYPE_CHECKING:
     Source = Connection[Cursor]
@@ -21,8 +22,13 @@ else:
     Source = Connection  # generic in its type stubs only
 
 CONNECT_TIMEOUT_S: Final = 10
-ANSWER_TIMEOUT_S: Final = 300
-"""After so long without an answer the connection counts as lost."""
+ANSWER_TIMEOUT_S: Final = 60
+"""After so long without an answer the connection counts as lost; ``answer-timeout`` in the DSN sets another time."""
+
+ANSWER_TIMEOUT_S_MAX: Final = 86_400
+
+QUERY_TIMEOUT_S: Final = 600
+"""The same where an operator's own query is run, which may sort for long before its first row."""
 
 LOCK_TIMEOUT_S: Final = 5
 """How long a statement waits for a row: only rows of our own tables are ever waited for."""
@@ -49,28 +55,33 @@ _SETTINGS: Final = (
     f"SET SESSION lock_wait_timeout = {LOCK_TIMEOUT_S}",
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
 )
+_BINLOG_ROW_NEEDED: Final = 1665
+_OPTIONS: Final = ("answer-timeout", "socket", "ssl-ca")
 _HINT: Final = (
-    "Write mariadb://USER:PASSWORD@HOST:PORT/DATABASE. In a password @ is %40, / is %2F, % is %25. After ? may stand "
-    "socket=PATH and ssl-ca=PATH."
+    "Write mariadb://USER:PASSWORD@HOST:PORT/DATABASE. In a password @ is %40, / is %2F, ? is %3F, % is %25. After ? may "
+    "stand socket=PATH, ssl-ca=PATH and answer-timeout=SECONDS, joined by &."
 )
 
 
-def connect(dsn: Dsn) -> Source:
+def connect(dsn: Dsn, answer_timeout_s: int = ANSWER_TIMEOUT_S) -> Source:
     """Open the database that ``dsn`` names, in autocommit mode: transactions are begun by name only.
 
     Raises DsnInvalid (malformed, unknown database), SourceForbidden, SourceUnavailable.
     """
-    address = _read_address(dsn)
+    address = _read_address(dsn, answer_timeout_s)
     with mysql_errors():
-        connection = Source(
-            **address,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT_S,
-            read_timeout=ANSWER_TIMEOUT_S,
-            write_timeout=ANSWER_TIMEOUT_S,
-            client_flag=CLIENT.MULTI_STATEMENTS,
-        )
+        try:
+            connection = Source(
+                **address,
+                charset="utf8mb4",
+                autocommit=True,
+                connect_timeout=CONNECT_TIMEOUT_S,
+                client_flag=CLIENT.MULTI_STATEMENTS,
+            )
+        except OSError as error:  # the driver's own errors are none: it reads the file before it connects
+            raise DsnInvalid(f"ssl-ca can't be used: {error.strerror or error}", hint=_HINT) from None
+        except UnicodeError:
+            raise DsnInvalid("the DSN's host is no host name", hint=_HINT) from None
         try:
             for setting in _SETTINGS:
                 execute(connection, setting)
@@ -80,7 +91,7 @@ def connect(dsn: Dsn) -> Source:
     return connection
 
 
-def _read_address(dsn: Dsn) -> dict[str, Any]:
+def _read_address(dsn: Dsn, answer_timeout_s: int) -> dict[str, Any]:
     """Return the driver's arguments for a DSN; DsnInvalid without any of its text, which may hold a password."""
     try:
         parts = urlsplit(f"mariadb://{dsn.rest}")
@@ -92,12 +103,21 @@ def _read_address(dsn: Dsn) -> dict[str, Any]:
             "password": unquote(parts.password or ""),
             "database": unquote(parts.path.removeprefix("/")),
         }
+        timeout_s = int(options.get("answer-timeout", [str(answer_timeout_s)])[0])
     except ValueError:
         raise DsnInvalid("the DSN can't be read", hint=_HINT) from None
-    if not address["database"] or "/" in address["database"] or set(options) - {"socket", "ssl-ca"}:
-        raise DsnInvalid("the DSN names no database, or has an option that is not known", hint=_HINT)
+    if not address["database"] or "/" in address["database"]:
+        raise DsnInvalid("the DSN names no database", hint=_HINT)
+    if set(options) - set(_OPTIONS) or any(len(given) > 1 for given in options.values()):
+        raise DsnInvalid(
+            f"the DSN has an option that is not known, or one twice: known are {', '.join(_OPTIONS)}",
+            hint=_HINT,
+        )
+    if not 1 <= timeout_s <= ANSWER_TIMEOUT_S_MAX:
+        raise DsnInvalid(f"answer-timeout is not from 1 to {ANSWER_TIMEOUT_S_MAX} (seconds)", hint=_HINT)
+    address |= {"read_timeout": timeout_s, "write_timeout": timeout_s}
     if "socket" in options:
-        address["unix_socket"] = options["socket"][0]
+        address["host"] = address["unix_socket"] = options["socket"][0]  # the driver's errors name the host
     if "ssl-ca" in options:
         address["ssl"] = {"ca": options["ssl-ca"][0], "check_hostname": True}
     return address
@@ -176,9 +196,9 @@ def mysql_errors() -> Iterator[None]:
         if number == ER.BAD_DB_ERROR:
             raise DsnInvalid(text, hint=_HINT) from error
         if number in _FORBIDDEN:
-            raise SourceForbidden(
-                text, hint="The agent needs SELECT, INSERT, UPDATE and DELETE on the four headrace_ tables."
-            ) from error
+            raise SourceForbidden(text) from error
+        if number == _BINLOG_ROW_NEEDED:
+            raise AttachUnsafe(STATEMENTS_LOGGED, hint=STATEMENTS_LOGGED_HINT) from error
         if number == CR.CR_SERVER_LOST:
             text = "the connection was lost"
         raise SourceUnavailable(f"the database: {text}") from error

@@ -13,6 +13,7 @@ from headrace.publisher.owner import (
     Owner,
     Resume,
     alarm_to_accept,
+    check_kept,
     compare,
     read_alarm,
     write_alarm,
@@ -31,6 +32,7 @@ UPDATE headrace_owner SET epoch = %(epoch)s, agent_id = %(agent)s, alarm = NULL,
 _RANGE: Final = """
 WHERE change_feed_id = %(feed)s AND sequence_id >= %(from)s AND sequence_id < %(below)s AND history = %(history)s"""
 _OUTBOX: Final = "headrace_outbox FORCE INDEX (headrace_outbox_place)"
+_KEPT: Final = f"SELECT COUNT(*) FROM {_OUTBOX} {_RANGE}"
 _REMARK: Final = f"UPDATE {_OUTBOX} SET agent_id = %(agent)s {_RANGE} AND agent_id <> %(agent)s"
 _CONFIRM: Final = f"UPDATE {_OUTBOX} SET processed = 1, processed_at = %(now)s {_RANGE}"
 _UNPROCESS: Final = f"UPDATE {_OUTBOX} SET processed = 0, processed_at = NULL {_RANGE}"
@@ -70,7 +72,7 @@ def claim(
 
     One transaction: marked rows that are in the feed become processed, those of another agent carry this one's id from now
     on and keep their places. Returns how to go on, and the owner row as it stands then. Raises what
-    :func:`~headrace.publisher.owner.compare` raises, with nothing changed.
+    :func:`~headrace.publisher.owner.compare` and ``check_kept`` raise, with nothing changed.
     """
     with transaction(connection):
         check_format(connection)
@@ -88,6 +90,10 @@ def claim(
             "from": owner.processed_next,
             "below": owner.next_sequence_id,
         }
+        first = resume.confirm_below if resume.repost_from is None else resume.repost_from
+        if first is not None:
+            count = fetch(connection, _KEPT, {**names, "from": first})[0][0]
+            resume = check_kept(owner, place, resume, first, count)
         if resume.adopt:
             execute(connection, _UNMARK, names)
             execute(connection, _NEW_HISTORY, names)

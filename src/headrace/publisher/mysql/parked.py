@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
+
+from pymysql.cursors import SSCursor
 
 from headrace.errors import Usage
 from headrace.publisher.mysql.connection import (
@@ -22,6 +25,7 @@ from headrace.publisher.parked import (
     check_last,
     check_reason,
     find_parked,
+    first_of_key,
     refused_of,
 )
 
@@ -34,6 +38,10 @@ SELECT id, change_feed_id, sequence_id, op, `key`, changes, changed, %s, %s FROM
 WHERE id = %s AND change_feed_id = %s AND sequence_id = %s AND NOT processed"""
 _DELETE: Final = "DELETE FROM headrace_parked WHERE id = %s"
 _LATER: Final = "SELECT MIN(id) FROM headrace_outbox WHERE id > %s AND change_feed_id = %s AND `key` = %s"
+_KEYLESS: Final = """
+SELECT id, changes FROM headrace_outbox WHERE id > %s AND change_feed_id = %s AND `key` IS NULL
+AND (LOCATE(%s, changes) OR LOCATE(CHAR(92), changes)) ORDER BY id"""
+"""With a backslash, any text may be spelt otherwise."""
 _ADD: Final = """
 INSERT INTO headrace_outbox (change_feed_id, op, `key`, changes, changed) VALUES (%s, %s, %s, %s, %s)"""
 _SET_LATER: Final = "UPDATE headrace_parked SET later_id = %s WHERE id = %s"
@@ -72,8 +80,13 @@ def skip(connection: Source, feed: str, row_id: int, reason: str) -> ParkedRow:
         owner = read_owner(connection, feed, lock=True)
         refused = refused_of(owner, feed, row_id)
         known = read_parked(connection).get(row_id)
-        if known is not None:
+        if known is not None and known.sequence_id == refused.sequence_id:
             return known
+        if known is not None:
+            raise Usage(
+                f"{feed}: another row with the id {row_id} is parked, from before the outbox was emptied",
+                hint=f"Retry or drop that one first: headrace agent parked drop {row_id}.",
+            )
         code = "" if owner is None or owner.alarm is None else owner.alarm.code
         if not execute(connection, _INSERT, (code, text, row_id, feed, refused.sequence_id)):
             raise Usage(f"{feed}: the row {row_id} does not wait any more", hint="Start the agent again.")
@@ -124,4 +137,8 @@ def parked_rows(connection: Source, feeds: Sequence[str]) -> list[ParkedRow]:
 
 def _later(connection: Source, parked: ParkedRow) -> int | None:
     found: int | None = fetch(connection, _LATER, (parked.id, parked.feed, parked.key))[0][0]
-    return found
+    if found is not None or parked.key is None:
+        return found
+    with closing(connection.cursor(SSCursor)) as cursor:
+        cursor.execute(_KEYLESS, (parked.id, parked.feed, parked.key))
+        return first_of_key(parked.key, cursor)

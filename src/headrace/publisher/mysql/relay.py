@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from pymysql.cursors import SSCursor
 
+from headrace.errors import SourceUnavailable
 from headrace.publisher.marked import (
     APPEND_BYTES_MAX,
     APPEND_ENTRIES_MAX,
@@ -104,11 +105,13 @@ class OutboxRelay:
             first, last = fetch(self._connection, f"SELECT MIN(id), MAX(id) {_UNMARKED}", (self._feed,))[0]
         return None if first is None else (first, last)
 
-    def advance(self, epoch: int, done: RowPlace | None, now_ms: int, rows_max: int) -> int:
+    def advance(
+        self, epoch: int, done: RowPlace | None, now_ms: int, rows_max: int, *, ahead: bool = False
+    ) -> int:
         """Mark the rows up to ``done`` as processed and, if ``rows_max`` is not 0, all that wait; returns how many wait.
 
         One transaction, which checks that this agent still owns the feed at ``epoch`` (AgentFenced) and that the outbox is
-        where it left it (SourceUnavailable). Nothing new is marked while a unit is not processed.
+        where it left it (SourceUnavailable). Nothing new is marked while a unit is not processed, unless ``ahead``.
         """
         waiting = rows_max > 0 and self.waiting() is not None
         if done is None and not waiting:
@@ -124,7 +127,7 @@ class OutboxRelay:
                 )
                 execute(self._connection, _SET_PROCESSED, (processed, self._feed))
             count = 0
-            if waiting and processed == owner.next_sequence_id:
+            if waiting and (ahead or processed == owner.next_sequence_id):
                 count = self._mark(owner, unmarked_ids(self._connection, self._feed))
             left = read_owner(self._connection, self._feed)
         self._known = left
@@ -173,7 +176,8 @@ class OutboxRelay:
     ) -> list[MarkedRow]:
         """Return the next marked rows that are not processed, in order; empty if there are none.
 
-        Whole units, or a part of one that is larger than an append. Checks what :meth:`advance` checks.
+        Whole units, or a part of one that is larger than an append. Checks what :meth:`advance` checks. SourceUnavailable,
+        too, if rows were deleted since they were marked: the next :meth:`claim` says so for good.
         """
         if self._known is None:  # claimed by nobody on this connection: then nothing may be posted
             return []
@@ -191,8 +195,25 @@ class OutboxRelay:
             sizes = (row[0] for row in fetch(self._connection, _SIZES, names))
             names["rows"] = _fitting(sizes, bytes_max)
             rows = [_row(_StoredRow(*stored)) for stored in fetch(self._connection, _READ, names)]
-        rows = [row if row.id not in self._parked else parked_as(row, self._parked[row.id]) for row in rows]
-        return list(whole_transactions(rows))
+        if not rows or [row.sequence_id for row in rows] != list(
+            range(owner.processed_next, owner.processed_next + len(rows))
+        ):
+            raise SourceUnavailable(
+                f"{self._feed}: marked rows are gone from the outbox, from the place {owner.processed_next} on",
+                hint="The outbox is compared with the feed anew.",
+            )
+        return list(whole_transactions([self._unless_parked(row) for row in rows]))
+
+    def _unless_parked(self, row: MarkedRow) -> MarkedRow:
+        parked = self._parked.get(row.id)
+        # The counter of ids begins anew where the table was emptied (older servers: at a restart). Then an id is no proof.
+        if parked is None or (parked.op, parked.key, parked.changes) != (
+            row.op,
+            row.key,
+            row.changes.decode(),
+        ):
+            return row
+        return parked_as(row, parked)
 
 
 def _fitting(sizes: Iterable[int], bytes_max: int) -> int:

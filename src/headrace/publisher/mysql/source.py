@@ -6,33 +6,45 @@ cascade, and TRUNCATE. Capture reads them from the binlog.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from headrace.errors import AttachUnsafe, TableNotFound
 from headrace.publisher.attach.finding import Attached, Finding
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.copies import CopyRequest, CopyStanding, CopyState, CopyStep
 from headrace.publisher.dsn import Dsn
-from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace
-from headrace.publisher.mysql import ownership, parked, sweep, waiting
+from headrace.publisher.grants import Rights
+from headrace.publisher.marked import APPEND_ENTRIES_MAX, RowPlace
+from headrace.publisher.mysql import grants, ownership, parked, sweep, waiting
+from headrace.publisher.mysql.connection import Source as Connection
 from headrace.publisher.mysql.connection import connect, fetch, mysql_errors, transaction
 from headrace.publisher.mysql.relay import OutboxRelay
 from headrace.publisher.mysql.state import MysqlStateReader
 from headrace.publisher.outbox.mysql import check_format, check_ordered, has_tables
+from headrace.publisher.outbox_source import OutboxSource, Parts
 from headrace.publisher.owner import Alarm, FeedPlace, Resume
-from headrace.publisher.parked import ParkedRow, Retried
-from headrace.publisher.source import AttachedTable, DetachedTable, Source
+from headrace.publisher.source import AttachedTable, DetachedTable
 from headrace.publisher.standing import FeedStanding, Holder
 from headrace.publisher.state import StatePlace, StateReader, StateSink
 
-_DURABLE = "SHOW GLOBAL VARIABLES LIKE 'innodb\\_flush\\_log\\_at\\_trx\\_commit'"
+LOOK_S: Final = 0.005
+"""A look that takes no longer than this is cheap: nothing waits for the next one."""
+
+LOOK_PAUSE: Final = 4
+"""How much longer than a dear look takes the next one waits. While some transaction stays open, the database can't purge its
+index of marked rows, and a look steps over each of them: about 25 ms for a million."""
+
+_DURABLE: Final = "SHOW GLOBAL VARIABLES LIKE 'innodb\\_flush\\_log\\_at\\_trx\\_commit'"
+
+_PARTS: Final = Parts(OutboxRelay, parked, ownership.read_owner, check_format, mysql_errors)
 
 
 def open_source(dsn: Dsn) -> MysqlSource:
     """Open the database that ``dsn`` names; see :func:`~headrace.publisher.mysql.connection.connect` for the errors.
 
-    AttachUnsafe where Galera or group replication hands out ids.
+    AttachUnsafe where the order of ids proves nothing: see :func:`~headrace.publisher.outbox.mysql.check_ordered`.
     """
     return MysqlSource(dsn)
 
@@ -42,13 +54,18 @@ def state_reader(dsn: Dsn, feed: str, query: str | None) -> MysqlStateReader:
     return MysqlStateReader(dsn, feed, query)
 
 
-class MysqlSource(Source):
+def read_rights(dsn: Dsn, tables: Sequence[str], role: str, application_role: str | None) -> Rights:
+    """Return the least rights that are needed; see :func:`headrace.publisher.mysql.grants.read_rights`."""
+    return grants.read_rights(dsn, tables, role, application_role)
+
+
+class MysqlSource(OutboxSource[Connection, OutboxRelay]):
     """See :class:`~headrace.publisher.source.Source` for what the methods promise."""
 
     def __init__(self, dsn: Dsn) -> None:
-        self._connection = connect(dsn)
-        self._relays: dict[tuple[str, str], OutboxRelay] = {}
+        super().__init__(connect(dsn), _PARTS)
         self._seen: dict[tuple[str, str], tuple[int, int] | None] = {}
+        self._look_at = 0.0
         try:
             with mysql_errors():
                 check_ordered(self._connection)
@@ -59,10 +76,6 @@ class MysqlSource(Source):
     def close(self) -> None:
         if self._connection.open:
             self._connection.close()
-
-    def check_outbox(self) -> None:
-        with mysql_errors():
-            check_format(self._connection)
 
     def attach(self, request: AttachRequest) -> list[AttachedTable]:
         _refuse()
@@ -102,11 +115,6 @@ class MysqlSource(Source):
     def accept(self, feed: str, reason: str) -> Alarm:
         return ownership.accept(self._connection, feed, reason)
 
-    def alarm_of(self, feed: str) -> Alarm | None:
-        with mysql_errors():
-            owner = ownership.read_owner(self._connection, feed)
-        return None if owner is None else owner.alarm
-
     def set_alarm(self, feed: str, alarm: Alarm | None) -> None:
         with mysql_errors():
             known = has_tables(self._connection)
@@ -114,8 +122,7 @@ class MysqlSource(Source):
             ownership.set_alarm(self._connection, feed, alarm)
 
     def claim(self, feed: str, agent_id: str, place: FeedPlace, now_ms: int) -> Resume:
-        relay = self._relays[feed, agent_id] = OutboxRelay(self._connection, feed, agent_id)
-        return relay.claim(place, now_ms)
+        return self._new_relay(feed, agent_id).claim(place, now_ms)
 
     def advance(
         self,
@@ -126,11 +133,9 @@ class MysqlSource(Source):
         now_ms: int,
         *,
         rows_max: int = APPEND_ENTRIES_MAX,
+        ahead: bool = False,
     ) -> int:
-        return self._relay(feed, agent_id).advance(epoch, done, now_ms, rows_max)
-
-    def batch(self, feed: str, agent_id: str) -> list[MarkedRow]:
-        return self._relay(feed, agent_id).batch()
+        return self._relay(feed, agent_id).advance(epoch, done, now_ms, rows_max, ahead=ahead)
 
     def begin_snapshot(
         self, feed: str, agent_id: str, epoch: int, reader: StateReader, sink: StateSink
@@ -148,22 +153,15 @@ class MysqlSource(Source):
     def sweep(self, feed: str, processed_before_ms: int) -> int:
         return sweep.sweep(self._connection, feed, processed_before_ms)
 
-    def skip(self, feed: str, row_id: int, reason: str) -> ParkedRow:
-        return parked.skip(self._connection, feed, row_id, reason)
-
-    def parked(self, feeds: Sequence[str]) -> list[ParkedRow]:
-        return parked.parked_rows(self._connection, feeds)
-
-    def retry_parked(self, row_id: int) -> Retried:
-        return parked.retry(self._connection, row_id)
-
-    def drop_parked(self, row_id: int) -> ParkedRow:
-        return parked.drop(self._connection, row_id)
-
     def has_changed(self, *, busy: bool) -> bool:
+        begun = time.monotonic()
+        if begun < self._look_at:
+            return False
         seen = {names: relay.waiting() for names, relay in self._relays.items()}
         changed = any(ends is not None and ends != self._seen.get(names) for names, ends in seen.items())
         self._seen = seen
+        ended = time.monotonic()
+        self._look_at = ended + LOOK_PAUSE * (ended - begun) if ended - begun > LOOK_S else ended
         return changed
 
     def is_replaced(self) -> bool:
@@ -180,9 +178,6 @@ class MysqlSource(Source):
 
     def holders(self) -> list[Holder]:
         return []  # who reads an old state slows purging down, but is seen with the right PROCESS only
-
-    def _relay(self, feed: str, agent_id: str) -> OutboxRelay:
-        return self._relays.setdefault((feed, agent_id), OutboxRelay(self._connection, feed, agent_id))
 
 
 def _refuse() -> NoReturn:

@@ -8,7 +8,7 @@ digits of UTF-8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -82,19 +82,27 @@ _NO_OUTBOX: Final = "this database has no outbox"
 _MAKE_ONE: Final = "Call Outbox.create(connection) once, outside of a transaction."
 _FORMAT: Final = "SELECT readable_from FROM headrace_format WHERE part = 'outbox'"
 _CLUSTERED: Final = """
-SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_provider', 'group_replication_group_name')"""
+SHOW GLOBAL VARIABLES WHERE Variable_name IN (
+    'wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'group_replication_single_primary_mode')"""
+_LOGGED: Final = "SHOW VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format')"
+STATEMENTS_LOGGED: Final = (
+    "binlog_format is STATEMENT: a replica would run the inserts anew and could give the rows other ids, so that after a "
+    "failover the feed and the outbox would no longer fit together"
+)
+STATEMENTS_LOGGED_HINT: Final = "Set binlog_format to ROW or MIXED, for the server and for every session."
+_ON: Final = ("ON", "1")
 _TEXT: Final = "CONVERT(UNHEX(%s) USING utf8mb4)"
-# One statement writes the row and checks the format. It also begins the transaction before the id is handed out.
+# One statement writes the row and checks format and binary log. It also begins the transaction before the id is handed out.
 _INSERT: Final = f"""
 INSERT INTO headrace_outbox (change_feed_id, op, `key`, changes, changed)
 SELECT {_TEXT}, {_TEXT}, {_TEXT}, {_TEXT}, {_TEXT} FROM headrace_format
-WHERE part = 'outbox' AND readable_from <= %s"""
+WHERE part = 'outbox' AND readable_from <= %s AND NOT (@@log_bin AND @@binlog_format = 'STATEMENT')"""
 
 
 def create_tables(connection: Connection[Any]) -> None:
     """Make the outbox tables if they are not there; idempotent. Each statement commits by itself.
 
-    Raises InvalidRequest inside a transaction, which DDL would commit; AttachUnsafe on Galera or group replication.
+    Raises InvalidRequest inside a transaction, which DDL would commit; AttachUnsafe: see :func:`check_ordered`.
     """
     if _in_transaction(connection):
         raise InvalidRequest(
@@ -118,20 +126,35 @@ def set_used_by_application(connection: Connection[Any]) -> None:
 
 
 def check_ordered(connection: Connection[Any]) -> None:
-    """Raise AttachUnsafe where several servers hand out ids: there the ids' order is not the order of the changes."""
-    found = dict(_rows(connection, _CLUSTERED))
-    galera = str(found.get("wsrep_on", "OFF")).upper() in ("ON", "1") and found.get(
-        "wsrep_provider", "none"
-    ) not in (
-        "",
-        "none",
-    )
-    name = "Galera" if galera else "group replication" if found.get("group_replication_group_name") else None
+    """Raise AttachUnsafe where several servers hand out ids, or a replica could give the rows other ones.
+
+    That is Galera, group replication with several primaries, and a binary log of statements. With several writers the order
+    of ids is not the order of the changes.
+    """
+    name = find_cluster(dict(_rows(connection, _CLUSTERED)))
     if name is not None:
         raise AttachUnsafe(
             f"this server is part of a cluster with {name}, where ids don't follow the order of changes",
             hint="An outbox needs one writing server. Capture reads changes from the binlog instead.",
         )
+    _check_logged(connection)
+
+
+def _check_logged(connection: Connection[Any]) -> None:
+    logged = {name: str(value).upper() for name, value in _rows(connection, _LOGGED)}
+    if logged.get("log_bin") in _ON and logged.get("binlog_format") == "STATEMENT":
+        raise AttachUnsafe(STATEMENTS_LOGGED, hint=STATEMENTS_LOGGED_HINT)
+
+
+def find_cluster(variables: Mapping[str, object]) -> str | None:
+    """Return what makes several servers write, by the server's global variables; None if one alone does."""
+    words = {name: str(value).upper() for name, value in variables.items()}
+    if words.get("wsrep_on") in _ON and words.get("wsrep_provider", "NONE") not in ("", "NONE"):
+        return "Galera"
+    grouped = bool(words.get("group_replication_group_name"))
+    if grouped and words.get("group_replication_single_primary_mode", "OFF") not in _ON:
+        return "group replication in multi-primary mode"
+    return None
 
 
 def has_tables(connection: Connection[Any]) -> bool:
@@ -163,6 +186,7 @@ def add_row(connection: Connection[Any], record: Record) -> int:
             raise
         raise TableNotFound(_NO_OUTBOX, hint=_MAKE_ONE) from error
     check_format(connection)
+    _check_logged(connection)
     raise TableNotFound("headrace_format is empty", hint=_MAKE_ONE)
 
 

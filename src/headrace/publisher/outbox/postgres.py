@@ -60,7 +60,21 @@ CREATE TABLE IF NOT EXISTS headrace.headrace_parked (
 )"""
 """An outbox of the first releases has none until tables are attached again or a row is parked."""
 
-_PARKED_GRANTS = """
+ADDED_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS headrace.headrace_added_feed (
+    feed text PRIMARY KEY                   -- rows of Outbox.add were swept from it
+)"""
+"""The same; or until such rows are swept."""
+
+_SEED_ADDED: Final = """
+INSERT INTO headrace.headrace_added_feed (feed)
+SELECT o.feed FROM headrace.headrace_owner AS o
+WHERE o.kept_from > 1 AND (SELECT is_called FROM headrace.headrace_added)
+    AND NOT EXISTS (SELECT FROM headrace.headrace_attached AS a WHERE a.feed = o.feed)
+ON CONFLICT DO NOTHING"""
+"""What was swept before there was this table: a feed without tables had no other rows."""
+
+_AGENT_GRANTS = """
 DO $$
 DECLARE agent record;
 BEGIN
@@ -68,11 +82,12 @@ BEGIN
         WHERE table_schema = 'headrace' AND table_name = 'headrace_outbox' AND privilege_type = 'DELETE'
             AND grantee <> current_user
     LOOP
-        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON headrace.headrace_parked TO %I', agent.grantee);
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON headrace.{table} TO %I', agent.grantee);
     END LOOP;
 END $$"""
 """Who is the agent of an older outbox may go on as it is."""
 _HAS_PARKED = "SELECT to_regclass('headrace.headrace_parked') IS NOT NULL"
+_HAS_ADDED = "SELECT to_regclass('headrace.headrace_added_feed') IS NOT NULL"
 _NO_OUTBOX = "this database has no outbox"
 _MAKE_ONE = "Call Outbox.create(connection) once, or attach a table: headrace publisher attach."
 _HAS = "SELECT to_regclass('headrace.headrace_format') IS NOT NULL"
@@ -103,7 +118,9 @@ def create_tables(connection: Connection) -> None:
             cursor.execute(TABLES_SQL)
         if not has_parked(connection):
             cursor.execute(PARKED_TABLE)
-            cursor.execute(_PARKED_GRANTS)
+            cursor.execute(_AGENT_GRANTS.replace("{table}", "headrace_parked"))
+        if not has_added(connection):
+            create_added(connection)
         cursor.execute(FUNCTIONS_SQL)
         cursor.execute(_FORMAT_ROW, (OUTBOX.written_as, OUTBOX.readable_from))
 
@@ -120,6 +137,21 @@ def has_parked(connection: Connection) -> bool:
     with _plain_cursor(connection) as cursor:
         found = cursor.execute(_HAS_PARKED).fetchone()
         return bool(found and found[0])
+
+
+def has_added(connection: Connection) -> bool:
+    """Return whether the outbox can say which feeds had rows of ``Outbox.add``."""
+    with _plain_cursor(connection) as cursor:
+        found = cursor.execute(_HAS_ADDED).fetchone()
+        return bool(found and found[0])
+
+
+def create_added(connection: Connection) -> None:
+    """Make the place where it is noted which feeds had rows of ``Outbox.add``, in the caller's transaction."""
+    with _plain_cursor(connection) as cursor:
+        cursor.execute(ADDED_TABLE)
+        cursor.execute(_AGENT_GRANTS.replace("{table}", "headrace_added_feed"))
+        cursor.execute(_SEED_ADDED)
 
 
 def check_format(connection: Connection) -> bool:

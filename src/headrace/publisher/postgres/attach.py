@@ -57,10 +57,12 @@ _DISCARD: Final = """
 DELETE FROM headrace.headrace_outbox AS o WHERE o.attached = ANY(%s) AND NOT EXISTS (
     SELECT FROM headrace.headrace_mark AS m
     WHERE m.feed = o.change_feed_id AND m.tx = o.tx AND o.id BETWEEN m.first_id AND m.last_id)"""
-_USED: Final = """
-SELECT EXISTS (SELECT FROM headrace.headrace_attached WHERE state = 'live')
+_STAYS: Final = """
+SELECT EXISTS (SELECT FROM headrace.headrace_attached WHERE state = 'live' AND id <> ALL(%s))
     OR EXISTS (SELECT FROM headrace.headrace_format WHERE used_by_application)
-    OR (SELECT is_called FROM headrace.headrace_added)
+    OR (SELECT is_called FROM headrace.headrace_added)"""
+_BEGUN: Final = "SELECT feed FROM headrace.headrace_owner WHERE incarnation IS NOT NULL"
+_USED: Final = f"""{_STAYS}
     OR EXISTS (SELECT FROM headrace.headrace_outbox WHERE attached IS NULL)"""
 
 
@@ -174,9 +176,9 @@ def rebuild(
     live = [one for one in older if one.state is AttachmentState.LIVE]
     same = next((one for one in live if (one.schema_name, one.table) == (table.schema, table.name)), None)
     for one in live:
-        retire(connection, one, AttachmentState.SUPERSEDED)
         if one is not same:
             write_control(connection, one, "truncate")
+        retire(connection, one, AttachmentState.SUPERSEDED)  # no row of it may come later
     if same is not None and same.spec.schema.same_shape(spec.schema) and not recopy.clear:
         spec = _with_version(spec, same.version)
     made = install(connection, table, spec)
@@ -226,8 +228,9 @@ def detach(connection: Source, tables: Sequence[str], *, discard: bool = False) 
     """Take the triggers of ``tables`` (names; none: of all) away, and all that was made for them once it is delivered.
 
     Committed changes that wait are kept for the agent, unless ``discard``: call again when they are delivered. After the
-    last table everything that attach made is gone, unless the application writes the outbox itself. Raises TableNotFound,
-    SourceForbidden, and SourceUnavailable if a transaction held one of the tables for too long.
+    last table everything that attach made is gone, unless the application writes the outbox itself. As long as there is an
+    outbox, a TRUNCATE entry ends the table in its feed: whoever follows then has no more of it than who takes a snapshot.
+    Raises TableNotFound, SourceForbidden, and SourceUnavailable if a transaction held one of the tables for too long.
     """
     with transaction(connection):
         if not has_tables(connection):
@@ -247,19 +250,30 @@ def _detach(connection: Source, names: Sequence[str], discard: bool) -> list[Det
     chosen = {label for name in names if (label := _label_in(labels, name))} or labels
     ended = [one for one in every if one.label in chosen]
     _drop_all_triggers(connection, ended)
-    for one in ended:
-        retire(connection, one, AttachmentState.DETACHED)
     if discard:
         # The agent may be marking these very rows: it finds the owner's row changed, and looks again.
         connection.execute(_OWNER_MOVED, (sorted({one.feed for one in ended}),))
         connection.execute("SET LOCAL enable_hashjoin = on")
         connection.execute(_DISCARD, ([one.number for one in ended],))
+    live = [one for one in ended if one.state is AttachmentState.LIVE]
+    for one in _told(connection, live):
+        write_control(connection, one, "truncate")
+    for one in ended:  # no row of theirs may come later
+        retire(connection, one, AttachmentState.DETACHED)
     result = []
     for label in sorted(chosen):
         ended_here = [one for one in ended if one.label == label]
         result.append(DetachedTable(label, ended_here[0].feed, row_count(connection, ended_here)))
     _remove_if_unused(connection)
     return result
+
+
+def _told(connection: Source, live: Sequence[Attachment]) -> list[Attachment]:
+    """Return those of ``live`` of which a feed was told that will go on; none if the outbox is over with them."""
+    if not fetch_one(connection, _STAYS, ([one.number for one in live],))[0]:
+        return []
+    feeds = {feed for (feed,) in connection.execute(_BEGUN)}
+    return [one for one in live if one.feed in feeds]
 
 
 def _label_in(labels: set[str], name: str) -> str | None:
@@ -297,7 +311,7 @@ def row_count(connection: Source, attachments: Sequence[Attachment]) -> int:
 def _remove_if_unused(connection: Source) -> None:
     """Drop all that attach made if no attachment is left that anything waits for; in the caller's transaction."""
     left = read_attachments(connection)
-    if fetch_one(connection, _USED)[0] or row_count(connection, left):
+    if fetch_one(connection, _USED, ([],))[0] or row_count(connection, left):
         return
     check_may_create(connection)
     connection.execute(sql.SQL("SET LOCAL client_min_messages = warning"))

@@ -28,6 +28,10 @@ class Source(Connection[TupleRow]):
 CONNECT_TIMEOUT_S: Final = 10
 """How long a connection attempt may take before the caller backs off and tries again."""
 
+UNANSWERED_MS_MAX: Final = 25_000
+"""How long what we sent may stay without the network's acknowledgement. Keep-alives find a dead line only where it is
+idle: a statement on its way would be sent again for a quarter of an hour."""
+
 DDL_LOCK_MS: Final = 200
 """How long DDL waits for a table at once: so long at most do the application's writers queue behind it."""
 
@@ -84,6 +88,7 @@ def connect(dsn: Dsn, *, application_name: str = "headrace") -> Source:
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
+            tcp_user_timeout=UNANSWERED_MS_MAX,
         )
         try:
             # A pooler hands out process ids of its own.

@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
-from typing import Final, NamedTuple
+from contextlib import closing
+from typing import Final
 
 from psycopg import sql
 
 from headrace.publisher.attach.selection import AttachRequest
+from headrace.publisher.dsn import Dsn
+from headrace.publisher.grants import Grant, Party, Rights
 from headrace.publisher.postgres.attachment import AttachmentState, read_attachments
 from headrace.publisher.postgres.catalogue import Table, read_relations, read_table, search_path
-from headrace.publisher.postgres.connection import Source, fetch_one, transaction
+from headrace.publisher.postgres.connection import Source, connect, fetch_one, transaction
 from headrace.publisher.postgres.naming import choose_relations
-
-
-class Party(StrEnum):
-    """Whose right it is: who attaches, the agent, or an application that calls ``Outbox.add``."""
-
-    OWNER = "who attaches: the owner of the tables"
-    AGENT = "the agent"
-    APPLICATION = "an application that calls Outbox.add (one that only writes attached tables needs nothing)"
-
-
-class Grant(NamedTuple):
-    """One privilege; ``target`` is SQL such as ``TABLE headrace.headrace_outbox``."""
-
-    party: Party
-    privilege: str
-    target: str
-    role: str
-
-    @property
-    def statement(self) -> str:
-        """The statement that grants it."""
-        return f"GRANT {self.privilege} ON {self.target} TO {self.role};"
-
-    @property
-    def revoked(self) -> str:
-        """The statement that takes it back."""
-        return f"REVOKE {self.privilege} ON {self.target} FROM {self.role};"
-
 
 _AGENT_TABLES: Final = {
     "headrace_format": ("SELECT",),
@@ -53,6 +27,7 @@ _AGENT_TABLES: Final = {
     "headrace_copy": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "headrace_copy_left": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "headrace_parked": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "headrace_added_feed": ("SELECT", "INSERT"),
 }
 _AGENT_SEQUENCES: Final = {
     "headrace_outbox_id": ("SELECT", "USAGE"),
@@ -65,6 +40,14 @@ _AGENT_FUNCTIONS: Final = (
     "headrace_row(record, text, text, text)",
 )
 _ADD: Final = "headrace_add(text, text, text, text, text)"
+
+
+def read_rights(dsn: Dsn, tables: Sequence[str], role: str, application_role: str | None) -> Rights:
+    """Return the rights for ``tables`` (none: those that are attached) in the database that ``dsn`` names."""
+    with closing(connect(dsn)) as connection:
+        found = read_tables(connection, tables)
+        grants = make_grants(connection, found, role, application_role)
+    return Rights(grants, describe_others(found, role), "after the first headrace publisher attach")
 
 
 def read_tables(connection: Source, names: Sequence[str]) -> list[tuple[Table, str]]:
@@ -144,14 +127,3 @@ def describe_others(tables: Iterable[tuple[Table, str]], role: str) -> list[str]
         "-- a change of columns is mended by a role that owns the table: else run headrace publisher attach again"
     )
     return lines
-
-
-def merge(grants: Iterable[Grant]) -> list[str]:
-    """Return the statements of ``grants``, one for each target and role, in their order."""
-    rights: dict[tuple[str, str], list[str]] = {}
-    for one in grants:
-        rights.setdefault((one.target, one.role), []).append(one.privilege)
-    return [
-        f"GRANT {', '.join(privileges)} ON {target} TO {role};"
-        for (target, role), privileges in rights.items()
-    ]

@@ -22,9 +22,10 @@ from headrace.publisher.parked import (
     check_last,
     check_reason,
     find_parked,
+    first_of_key,
     refused_of,
 )
-from headrace.publisher.postgres.attachment import Attachment, AttachmentState, read_attachments
+from headrace.publisher.postgres.attachment import Attachment, AttachmentState, newest_id, read_attachments
 from headrace.publisher.postgres.connection import Source, postgres_errors, run_ddl, transaction
 from headrace.publisher.postgres.copy_sql import ROW, identifier, read_source_table
 from headrace.publisher.postgres.ownership import read_owner
@@ -48,6 +49,13 @@ _LOCK: Final = "LOCK TABLE headrace.headrace_outbox IN SHARE ROW EXCLUSIVE MODE"
 _LATER: Final = """
 SELECT min(id) FROM headrace.headrace_outbox
 WHERE id > %s AND change_feed_id = %s AND key = %s AND attached IS NULL AND control IS NULL"""
+_KEYLESS: Final = """
+SELECT id, changes FROM headrace.headrace_outbox
+WHERE id > %s AND id <= %s AND change_feed_id = %s AND key IS NULL AND attached IS NULL AND control IS NULL
+    AND (strpos(changes, %s) > 0 OR strpos(changes, chr(92)) > 0)
+ORDER BY id"""
+"""With a backslash, any text may be spelt otherwise."""
+_SET_LATER: Final = "UPDATE headrace.headrace_parked SET later_id = %s WHERE id = %s"
 _ADD: Final = """
 INSERT INTO headrace.headrace_outbox (change_feed_id, op, key, changes, changed, attached, copy)
 VALUES (%s, %s, %s, %s, %s, %s, %s)"""
@@ -115,7 +123,10 @@ def _retry(connection: Source, row_id: int) -> Retried:
     check_delivered(parked, 0 if owner is None else owner.processed_next)
     if parked.attached is None:
         row = connection.execute(_LATER, (parked.id, parked.feed, parked.key)).fetchone()
-        check_last(parked, None if row is None else row[0])
+        later = None if row is None else row[0]
+        check_last(
+            parked, _keyless_later(connection, parked, newest_id(connection)) if later is None else later
+        )
         added = (parked.feed, parked.op, parked.key, parked.changes, parked.changed, None, False)
         connection.execute(_ADD, added)
         done = Retried.ADDED
@@ -203,8 +214,23 @@ def drop(connection: Source, row_id: int) -> ParkedRow:
 
 def note_later(connection: Source, feed: str, most: int) -> None:
     """Note which parked rows have a later one of their key among the rows up to ``most``, before those are swept."""
-    if has_parked(connection):
-        connection.execute(_NOTE_LATER, {"feed": feed, "most": most})
+    if not has_parked(connection):
+        return
+    connection.execute(_NOTE_LATER, {"feed": feed, "most": most})
+    for parked in read_parked(connection, [feed]).values():
+        if parked.later_id is None and parked.attached is None:
+            later = _keyless_later(connection, parked, most)
+            if later is not None:
+                connection.execute(_SET_LATER, (later, parked.id))
+
+
+def _keyless_later(connection: Source, parked: ParkedRow, most: int) -> int | None:
+    """Return the first later row up to ``most`` of the same object whose key was left to the feed."""
+    if parked.key is None:
+        return None
+    with connection.cursor(name="headrace_keyless") as cursor:
+        cursor.execute(_KEYLESS, (parked.id, most, parked.feed, parked.key))
+        return first_of_key(parked.key, cursor)
 
 
 def parked_rows(connection: Source, feeds: Sequence[str]) -> list[ParkedRow]:

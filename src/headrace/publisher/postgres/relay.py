@@ -117,12 +117,19 @@ class OutboxRelay:
         """Return whether a look may find rows that were not there at the last one."""
         return may_wait(self._place, newest, snapshot)
 
-    def advance(self, epoch: int, done: RowPlace | None, rows_max: int = APPEND_ENTRIES_MAX) -> int:
+    def advance(
+        self,
+        epoch: int,
+        done: RowPlace | None,
+        rows_max: int = APPEND_ENTRIES_MAX,
+        *,
+        ahead: bool = False,
+    ) -> int:
         """Mark rows up to ``done`` as processed and transactions of about ``rows_max`` rows as ours; returns how many rows.
 
         One transaction, which checks that this agent still owns the feed at ``epoch`` (AgentFenced) and that the outbox is
         where it left it (SourceUnavailable). Without ``done`` and with nothing waiting, no lock is taken. A transaction is
-        marked whole, however large. While as many rows are marked and not processed, none are marked.
+        marked whole, however large. While as many rows are marked and not processed, none are marked, unless ``ahead``.
         """
         before = poll(self._connection)
         waiting = rows_max > 0 and self.is_waiting(before.newest_id, before.snapshot)
@@ -132,7 +139,7 @@ class OutboxRelay:
             owner = self._read_owner(epoch)
             next_id = owner.next_sequence_id
             processed = owner.processed_next if done is None else done.sequence_id + 1
-            room = rows_max - (next_id - processed)
+            room = rows_max if ahead else rows_max - (next_id - processed)
             place, chosen = self._place, tuple[Transaction, ...]()
             if waiting and room > 0:
                 choice = look(self._connection, self._feed, self._place, before, room)

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from headrace.errors import SourceUnavailable
 from headrace.publisher.attach.finding import Attached, Finding
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.copies import CopyRequest, CopyStanding, CopyState, CopyStep
 from headrace.publisher.dsn import Dsn
-from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace
+from headrace.publisher.grants import Rights
+from headrace.publisher.marked import APPEND_ENTRIES_MAX, RowPlace
 from headrace.publisher.outbox.postgres import check_format, has_tables
+from headrace.publisher.outbox_source import OutboxSource, Parts
 from headrace.publisher.owner import Alarm, FeedPlace, Resume
-from headrace.publisher.parked import ParkedRow, Retried
-from headrace.publisher.postgres import attach, check, copies, copying, ownership, parked, standing, sweep
+from headrace.publisher.postgres import (
+    attach,
+    check,
+    copies,
+    copying,
+    grants,
+    ownership,
+    parked,
+    standing,
+    sweep,
+)
 from headrace.publisher.postgres.connection import Source as Connection
 from headrace.publisher.postgres.connection import connect, fetch_one, postgres_errors, transaction
 from headrace.publisher.postgres.looking import poll
 from headrace.publisher.postgres.relay import OutboxRelay
 from headrace.publisher.postgres.sleeping import Sleeper, why_polling
 from headrace.publisher.postgres.state import PostgresStateReader
-from headrace.publisher.source import AttachedTable, DetachedTable, Source
+from headrace.publisher.source import AttachedTable, DetachedTable
 from headrace.publisher.standing import FeedStanding, Holder
 from headrace.publisher.state import StatePlace, StateReader, StateSink
+
+_PARTS: Final = Parts(OutboxRelay, parked, ownership.read_owner, check_format, postgres_errors)
 
 
 def open_source(dsn: Dsn) -> PostgresSource:
@@ -35,26 +49,21 @@ def state_reader(dsn: Dsn, feed: str, query: str | None) -> PostgresStateReader:
     return PostgresStateReader(dsn, feed, query)
 
 
-class PostgresSource(Source):
+def read_rights(dsn: Dsn, tables: Sequence[str], role: str, application_role: str | None) -> Rights:
+    """Return the least rights that are needed; see :func:`headrace.publisher.postgres.grants.read_rights`."""
+    return grants.read_rights(dsn, tables, role, application_role)
+
+
+class PostgresSource(OutboxSource[Connection, OutboxRelay]):
     """See :class:`~headrace.publisher.source.Source` for what the methods promise."""
 
     def __init__(self, dsn: Dsn) -> None:
-        self._connection = connect(dsn)
-        self._relays: dict[tuple[str, str], OutboxRelay] = {}
+        super().__init__(connect(dsn), _PARTS)
         self._sleeper = Sleeper(self._connection, dsn)
         self._newest = -1
 
-    @property
-    def connection(self) -> Connection:
-        """The connection itself, for tests."""
-        return self._connection
-
     def close(self) -> None:
         self._connection.close()
-
-    def check_outbox(self) -> None:
-        with postgres_errors():
-            check_format(self._connection)
 
     def attach(self, request: AttachRequest) -> list[AttachedTable]:
         return attach.attach(self._connection, request)
@@ -99,19 +108,13 @@ class PostgresSource(Source):
         with transaction(self._connection):
             return ownership.accept(self._connection, feed, reason)
 
-    def alarm_of(self, feed: str) -> Alarm | None:
-        with postgres_errors():
-            owner = ownership.read_owner(self._connection, feed)
-        return None if owner is None else owner.alarm
-
     def set_alarm(self, feed: str, alarm: Alarm | None) -> None:
         with transaction(self._connection):
             if has_tables(self._connection):
                 ownership.set_alarm(self._connection, feed, alarm)
 
     def claim(self, feed: str, agent_id: str, place: FeedPlace, now_ms: int) -> Resume:
-        relay = self._relays[feed, agent_id] = OutboxRelay(self._connection, feed, agent_id)
-        return relay.claim(place)
+        return self._new_relay(feed, agent_id).claim(place)
 
     def advance(
         self,
@@ -122,8 +125,9 @@ class PostgresSource(Source):
         now_ms: int,
         *,
         rows_max: int = APPEND_ENTRIES_MAX,
+        ahead: bool = False,
     ) -> int:
-        return self._relay(feed, agent_id).advance(epoch, done, rows_max)
+        return self._relay(feed, agent_id).advance(epoch, done, rows_max, ahead=ahead)
 
     def begin_snapshot(
         self, feed: str, agent_id: str, epoch: int, reader: StateReader, sink: StateSink
@@ -131,9 +135,6 @@ class PostgresSource(Source):
         assert isinstance(reader, PostgresStateReader)  # noqa: S101  # made by this module's state_reader
         owner = self._relay(feed, agent_id).mark_seen(epoch, reader.begin())
         return StatePlace(owner.incarnation or "", owner.next_sequence_id - 1)
-
-    def batch(self, feed: str, agent_id: str) -> list[MarkedRow]:
-        return self._relay(feed, agent_id).batch()
 
     def mend(self, feed: str) -> list[Finding]:
         return check.mend(self._connection, feed)
@@ -144,18 +145,6 @@ class PostgresSource(Source):
             sweep.sweep_passes(self._connection, feed, processed_before_ms)
             sweep.clear_ended(self._connection, feed)
         return count
-
-    def skip(self, feed: str, row_id: int, reason: str) -> ParkedRow:
-        return parked.skip(self._connection, feed, row_id, reason)
-
-    def parked(self, feeds: Sequence[str]) -> list[ParkedRow]:
-        return parked.parked_rows(self._connection, feeds)
-
-    def retry_parked(self, row_id: int) -> Retried:
-        return parked.retry(self._connection, row_id)
-
-    def drop_parked(self, row_id: int) -> ParkedRow:
-        return parked.drop(self._connection, row_id)
 
     def has_changed(self, *, busy: bool) -> bool:
         if self._sleeper.is_asleep:
@@ -191,8 +180,3 @@ class PostgresSource(Source):
         changed = newest != self._newest or any(relay.is_waiting(newest, snapshot) for relay in relays)
         self._newest = newest
         return changed
-
-    def _relay(self, feed: str, agent_id: str) -> OutboxRelay:
-        if (feed, agent_id) not in self._relays:
-            self._relays[feed, agent_id] = OutboxRelay(self._connection, feed, agent_id)
-        return self._relays[feed, agent_id]

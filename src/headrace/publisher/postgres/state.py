@@ -3,12 +3,14 @@
 The trap: TRUNCATE and the forms of ALTER TABLE that rewrite a table are not seen by snapshots as they should be. A reader
 whose snapshot is older finds the table empty. So the tables are locked (ACCESS SHARE, as any SELECT does) *before* the
 snapshot is taken: the lock keeps both away, or the snapshot is younger. LOCK TABLE is the one statement that can stand
-before it in its transaction.
+before it in its transaction. The relations of an operator's query can't be locked so (a right to a view is none to its
+tables). They are looked up and locked twice, by planning the query: in a transaction before the snapshot, and after it
+in the snapshot's own. If they are the same files under the same names both times, nothing was rewritten in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final
 
@@ -18,18 +20,20 @@ from psycopg import sql
 
 from headrace.errors import SnapshotUnavailable, SourceUnavailable
 from headrace.publisher.dsn import Dsn
+from headrace.publisher.postgres.added import was_added
 from headrace.publisher.postgres.attachment import Attachment, AttachmentState, read_attachments
 from headrace.publisher.postgres.connection import Source, connect, fetch_one, postgres_errors, transaction
 from headrace.publisher.postgres.copy_sql import ROW, SourceTable, identifier, read_source_table
 from headrace.publisher.postgres.render import RowRenderer
+from headrace.publisher.postgres.state_query import FETCH_ROWS, Query, Relation, read_relations
 from headrace.publisher.postgres.triggers import row_json
-from headrace.publisher.state import NO_STATE, STATE_HINT, StateReader, object_line, row_line, schema_line
-
-FETCH_ROWS: Final = 200
-"""Rows fetched at a time: so many large ones may be in memory at once."""
+from headrace.publisher.state import ALSO_ADDED, NO_STATE, STATE_HINT, StateReader, row_line, schema_line
 
 TABLE_WAIT_MS: Final = 200
 """How long the tables' locks are waited for: marking waits meanwhile."""
+
+IDLE_MS_MAX: Final = 3_600_000
+"""How long the transaction may stay idle: while a backlog is marked, and while the spool is slow."""
 
 CANCEL_S_MAX: Final = 2.0
 """How long a request to cancel may take."""
@@ -37,6 +41,7 @@ CANCEL_S_MAX: Final = 2.0
 _SETTINGS: Final = f"""
 SET TRANSACTION READ ONLY;
 SET LOCAL lock_timeout = {TABLE_WAIT_MS};
+SET LOCAL idle_in_transaction_session_timeout = {IDLE_MS_MAX};
 SET LOCAL row_security = off;
 SET LOCAL enable_seqscan = on;
 SET LOCAL enable_bitmapscan = on;
@@ -47,6 +52,7 @@ SET LOCAL enable_mergejoin = on"""
 _ADDED: Final = """
 SELECT (SELECT is_called FROM headrace.headrace_added) AND EXISTS (
     SELECT FROM headrace.headrace_outbox WHERE change_feed_id = %s AND attached IS NULL AND control IS NULL)"""
+_CHANGED: Final = "the tables of {feed} were changed just now"
 
 
 class PostgresStateReader(StateReader):
@@ -56,7 +62,7 @@ class PostgresStateReader(StateReader):
         self.was_read = False
         self._dsn = dsn
         self._feed = feed
-        self._query = query
+        self._query = None if query is None else Query(query, feed)
         self._tables: list[tuple[Attachment, SourceTable]] = []
         self._connection: Source | None = None
         self._transaction = ExitStack()
@@ -72,17 +78,19 @@ class PostgresStateReader(StateReader):
         connection = self._opened()
         with postgres_errors():
             tables = self._read_tables(connection)
+            relations = None if self._query is None else _look_up(connection, tables, self._query)
             self._transaction.enter_context(transaction(connection, repeatable_read=True))
-            connection.execute(_SETTINGS)
-            for _, table in tables:
-                place = sql.Identifier(table.schema, table.name)
-                connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(place))
+            _lock(connection, tables)
             exported = str(fetch_one(connection, "SELECT pg_export_snapshot()")[0])
+            if self._query is not None:
+                self._query.open(connection)
+                if read_relations(connection) != relations:
+                    raise SourceUnavailable(_CHANGED.format(feed=self._feed))
             self._tables = self._read_tables(connection)
         if [(one.number, table[:2]) for one, table in self._tables] != [
             (one.number, table[:2]) for one, table in tables
         ]:
-            raise SourceUnavailable(f"the tables of {self._feed} were changed just now")
+            raise SourceUnavailable(_CHANGED.format(feed=self._feed))
         return exported
 
     def lines(self) -> Iterator[bytes]:
@@ -92,7 +100,7 @@ class PostgresStateReader(StateReader):
             for attachment, table in self._tables:
                 yield from _table_lines(connection, attachment, table)
             if self._query is not None:
-                yield from self._query_lines(connection, self._query)
+                yield from self._query.lines()
 
     def cancel(self) -> None:
         connection = self._connection
@@ -102,6 +110,8 @@ class PostgresStateReader(StateReader):
 
     def close(self) -> None:
         if self._connection is not None:
+            if self._query is not None:
+                self._query.close()
             with suppress(SourceUnavailable):
                 self._transaction.close()
             self._connection.close()
@@ -130,24 +140,28 @@ class PostgresStateReader(StateReader):
         hint = STATE_HINT.format(feed=self._feed)
         if not self._tables:
             raise SnapshotUnavailable(NO_STATE.format(feed=self._feed), hint=hint)
-        if fetch_one(connection, _ADDED, (self._feed,))[0]:
-            raise SnapshotUnavailable(
-                f"{self._feed} also has rows of Outbox.add, which no table holds", hint=hint
-            )
+        if was_added(connection, self._feed) or fetch_one(connection, _ADDED, (self._feed,))[0]:
+            raise SnapshotUnavailable(ALSO_ADDED.format(feed=self._feed), hint=hint)
 
-    def _query_lines(self, connection: Source, query: str) -> Iterator[bytes]:
-        try:
-            with connection.cursor(name="headrace_objects") as cursor:
-                cursor.itersize = FETCH_ROWS
-                cursor.execute(query.encode())
-                if cursor.description is None or len(cursor.description) != 2:
-                    raise ValueError("it must select two columns, key and changes")
-                for key, changes in cursor:
-                    yield object_line(key, changes)
-        except (psycopg.ProgrammingError, psycopg.DataError, ValueError) as error:
-            raise SnapshotUnavailable(
-                f"snapshot-sql of {self._feed}: {error}", hint=STATE_HINT.format(feed=self._feed)
-            ) from None
+
+def _lock(connection: Source, tables: Sequence[tuple[Attachment, SourceTable]]) -> None:
+    """Make the transaction's settings, and keep ``tables`` as they are until it ends; takes no snapshot."""
+    connection.execute(_SETTINGS)
+    for _, table in tables:
+        place = sql.Identifier(table.schema, table.name)
+        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(place))
+
+
+def _look_up(
+    connection: Source, tables: Sequence[tuple[Attachment, SourceTable]], query: Query
+) -> set[Relation]:
+    """Return all that a reading locks, in a transaction of its own: to plan the query takes a snapshot."""
+    with transaction(connection):
+        _lock(connection, tables)
+        query.open(connection)
+        found = read_relations(connection)
+        query.close()
+    return found
 
 
 def _table_lines(connection: Source, attachment: Attachment, table: SourceTable) -> Iterator[bytes]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, LiteralString, NamedTuple
 
+from headrace.publisher.postgres.added import note_added
 from headrace.publisher.postgres.attachment import AttachmentState, forget, read_attachments
-from headrace.publisher.postgres.connection import Source, array_of, postgres_errors, transaction
+from headrace.publisher.postgres.connection import Source, array_of, fetch_one, postgres_errors, transaction
 from headrace.publisher.postgres.parked import note_later
 
 CHUNK_ROWS_MAX: Final = 5_000
@@ -23,14 +24,18 @@ _MARKS: Final = """
 SELECT history, first_sequence_id, rows, tx::text, first_id, last_id FROM headrace.headrace_mark
 WHERE feed = %s ORDER BY feed, history, first_sequence_id LIMIT %s"""
 _DELETE_ROWS: Final = """
-DELETE FROM headrace.headrace_outbox AS o
+WITH gone AS (DELETE FROM headrace.headrace_outbox AS o
 USING unnest(%(txs)s::xid8[], %(firsts)s::bigint[], %(lasts)s::bigint[]) AS m (tx, first, last)
-WHERE o.tx = m.tx AND o.id BETWEEN m.first AND m.last AND o.change_feed_id = %(feed)s"""
+WHERE o.tx = m.tx AND o.id BETWEEN m.first AND m.last AND o.change_feed_id = %(feed)s
+RETURNING o.attached, o.control)
+SELECT count(*), coalesce(bool_or(attached IS NULL AND control IS NULL), false) FROM gone"""
 _DELETE_PART: Final = """
-DELETE FROM headrace.headrace_outbox WHERE id IN (
+WITH gone AS (DELETE FROM headrace.headrace_outbox WHERE id IN (
     SELECT id FROM headrace.headrace_outbox
     WHERE tx = %(tx)s::xid8 AND id BETWEEN %(first)s AND %(last)s AND change_feed_id = %(feed)s
-    ORDER BY id LIMIT %(limit)s)"""
+    ORDER BY id LIMIT %(limit)s)
+RETURNING attached, control)
+SELECT count(*), coalesce(bool_or(attached IS NULL AND control IS NULL), false) FROM gone"""
 _DELETE_MARKS: Final = """
 DELETE FROM headrace.headrace_mark WHERE feed = %s AND (history, first_sequence_id) <= (%s, %s)"""
 _KEPT_FROM: Final = """
@@ -87,7 +92,7 @@ def _delete(connection: Source, feed: str, old: Sequence[_Mark], rows_max: int) 
     connection.execute(_KEPT_FROM, (last.place + last.rows, feed, last.history))
     if len(old) == 1 and last.rows > rows_max:
         names = {"feed": feed, "tx": last.tx, "first": last.first_id, "last": last.last_id, "limit": rows_max}
-        count = connection.execute(_DELETE_PART, names).rowcount
+        count = _gone(connection, feed, _DELETE_PART, names)
         if count == rows_max:
             return count
     else:
@@ -97,9 +102,17 @@ def _delete(connection: Source, feed: str, old: Sequence[_Mark], rows_max: int) 
             "firsts": array_of(mark.first_id for mark in old),
             "lasts": array_of(mark.last_id for mark in old),
         }
-        count = connection.execute(_DELETE_ROWS, parts).rowcount
+        count = _gone(connection, feed, _DELETE_ROWS, parts)
     connection.execute(_DELETE_MARKS, (feed, last.history, last.place))
     return max(count, 1)
+
+
+def _gone(connection: Source, feed: str, statement: LiteralString, names: Mapping[str, Any]) -> int:
+    """Run a statement that deletes rows; notes if rows of ``Outbox.add`` were among them. Returns how many there were."""
+    count, were_added = fetch_one(connection, statement, names)
+    if were_added:
+        note_added(connection, feed)
+    return int(count)
 
 
 def sweep_passes(connection: Source, feed: str, processed_before_ms: int) -> None:

@@ -1,60 +1,28 @@
-"""HTTP connections of the agent's face: they can be cut with what waits to be sent, and hold little of it."""
+"""HTTP connections of the agent's face: bounded as the server's are, and they can be cut with what waits to be sent."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from headrace.access.asgi import App, Receive, Scope, Send
-
-ABORT: Final = "headrace.abort"
-"""Where a call's scope has the function that cuts its connection."""
+from headrace.access import connection
+from headrace.access.asgi import Scope
+from headrace.access.connection import TRANSPORT
 
 
-HEAD_BYTES_MAX: Final = 64 << 10
-"""Most bytes of request line and headers while they are still incomplete."""
+class Connection(connection.Connection):
+    """The server's connection, which says when it is idle and when it has ended. ``lost``: set at its end."""
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.lost = asyncio.Event()
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's connection, whose calls can be cut, and whose heads have a bound."""
-
-    _head_bytes = 0
-    _in_head = False
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX:
-                self.send_400_response("The request's headers are too long.")
-
-    def on_message_begin(self) -> None:
-        self._head_bytes, self._in_head = 0, True
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        super().on_headers_complete()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's is untyped
-        super().connection_made(transport)
-        self.app = _Cuttable(self.app, transport)
-
-
-class _Cuttable:
-    def __init__(self, app: Any, transport: asyncio.Transport) -> None:
-        self._app: App = app
-        self._transport = transport
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[ABORT] = self._transport.abort
-        await self._app(scope, receive, send)
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Say that it has ended."""
+        super().connection_lost(exc)
+        self.lost.set()
 
 
 def cut(scope: Scope) -> None:
     """End the call's connection at once. Closing it would wait for a listener that takes nothing."""
-    abort = scope.get(ABORT)
-    if abort is not None:
-        abort()
+    scope[TRANSPORT].abort()

@@ -15,6 +15,8 @@ import google_crc32c
 import msgspec
 import zstandard
 
+from headrace.client.snapshot_body import LINE_BYTES_MAX
+from headrace.errors import SnapshotUnavailable
 from headrace.publisher.state import StatePlace
 from headrace.runtime.disk import Disk
 from headrace.wire.documents import rfc3339
@@ -32,6 +34,8 @@ GZIP_LEVEL: Final = 5
 """Gzip is for clients that have nothing better: a third more time than level 1, a tenth less to send."""
 
 _CONTROL: Final = b'{"control"'
+_CHANGES: Final = b',"changes":'
+_NAMED_BYTES: Final = 200
 
 
 class Draft:
@@ -49,7 +53,10 @@ class Draft:
         self._claim = claim
 
     def write_state(self, place: StatePlace, lines: Iterable[bytes], taken_at_ms: int) -> None:
-        """Write the header, ``lines`` and the end. Raises OSError, and what ``lines`` and ``claim`` raise."""
+        """Write the header, ``lines`` and the end.
+
+        Raises OSError, SnapshotUnavailable for a line that no listener takes, and what ``lines`` and ``claim`` raise.
+        """
         self.place, self.taken_at_ms = place, taken_at_ms
         header = {
             "headrace-snapshot": FORMAT,
@@ -64,6 +71,7 @@ class Draft:
         with self._disk.open(self._file("identity"), create=True) as file:
             offset = 0
             for line in lines:
+                _check_line(line)
                 buffer += line
                 self.rows += not line.startswith(_CONTROL)
                 if len(buffer) >= WRITE_BYTES:
@@ -107,3 +115,13 @@ class Draft:
 
     def _file(self, encoding: str) -> Path:
         return self.folder / encoding
+
+
+def _check_line(line: bytes) -> None:
+    """Refuse a row that every listener would refuse, while it can still be named."""
+    if len(line) > LINE_BYTES_MAX + 1:
+        raise SnapshotUnavailable(
+            f"a row takes {len(line)} bytes; the most is {LINE_BYTES_MAX}: "
+            f"{line[:_NAMED_BYTES].partition(_CHANGES)[0].decode(errors='replace')}",
+            hint="Make the row smaller, or leave its table or column out.",
+        )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -67,7 +68,10 @@ class _Answer:
 class SnapshotFace:
     """An ASGI application. What a call may have, ``guard`` says; what there is, ``maker``."""
 
-    def __init__(self, maker: SnapshotMaker, spool: Spool, guard: SnapshotGuard) -> None:
+    def __init__(self, maker: SnapshotMaker, spool: Spool, guard: SnapshotGuard, *, answers_max: int) -> None:
+        """``answers_max``: how many snapshots are sent at once; each takes a connection, a file and two chunks of memory."""
+        self._answers_max = answers_max
+        self._answers = 0
         self._maker = maker
         self._spool = spool
         self._guard = guard
@@ -79,11 +83,12 @@ class SnapshotFace:
         answer = _Answer(send)
         try:
             await self._answer(scope, headers, answer.send)
-        except (HeadraceError, TimeoutError) as error:
-            if answer.is_begun or isinstance(error, TimeoutError):
-                logger.info("a listener is cut within a snapshot", reason=str(error) or "it takes nothing")
+        except (HeadraceError, OSError) as raised:
+            if answer.is_begun or isinstance(raised, TimeoutError):
+                logger.info("a listener is cut within a snapshot", reason=str(raised) or "it takes nothing")
                 cut(scope)
                 return
+            error = raised if isinstance(raised, HeadraceError) else _unreadable(raised)
             logger.info("a snapshot was refused", code=error.code, detail=error.detail)
             extra = problem_headers(error)
             challenge = challenge_of(error, asked=bool(given))
@@ -119,11 +124,25 @@ class SnapshotFace:
         whole = Span(0, size) if span is None else span
         fixed["Content-Length"] = str(whole.end - whole.first)
         try:
-            with self._spool.reading(found, encoding) as file:
+            with self._counted(), self._spool.reading(found, encoding) as file:
                 await _start(send, 200 if span is None else 206, fixed)
                 await self._send_span(scope, send, found, file, whole)
         except FileNotFoundError:
             raise SnapshotUnavailable("the snapshot's file is gone; it is made anew") from None
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count an answer while it is sent; SnapshotUnavailable if there are too many."""
+        if self._answers >= self._answers_max:
+            raise SnapshotUnavailable(
+                f"{self._answers} listeners are being sent a snapshot, the most that this agent serves at once",
+                hint="Try again later; a higher limit of open files lets the agent serve up to 200.",
+            )
+        self._answers += 1
+        try:
+            yield
+        finally:
+            self._answers -= 1
 
     async def _send_span(self, scope: Scope, send: Send, whole: Whole, file: DiskFile, span: Span) -> None:
         """Send the bytes of ``span``, as fast as they are taken. A listener that stalls, or is too late, is cut."""
@@ -137,6 +156,10 @@ class SnapshotFace:
             async with asyncio.timeout(STALLED_S_MAX):
                 await send(message)
         await send({"type": "http.response.body", "body": b""})
+
+
+def _unreadable(error: OSError) -> SnapshotUnavailable:
+    return SnapshotUnavailable(f"the spool can't be read: {error.strerror or type(error).__name__}")
 
 
 def choose_encoding(accepted: Sequence[str]) -> str:

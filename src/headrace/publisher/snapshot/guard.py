@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from headrace.access import tickets
 from headrace.access.bearer import token_of
 from headrace.access.grants import require
 from headrace.access.tokens import TokenVerifier
-from headrace.errors import TicketRefused, Unauthenticated
+from headrace.errors import SnapshotUnavailable, TicketRefused, Unauthenticated
 from headrace.runtime.clock import Clock
 
 ISSUER: Final = "headrace"
@@ -28,14 +28,25 @@ class Ask(NamedTuple):
 
 
 class SnapshotGuard:
-    """Lets asks through, or raises why not. ``url``: where listeners are sent to, as tickets name it."""
+    """Lets asks through, or raises why not.
+
+    ``url``: where listeners are sent to, as tickets name it. ``is_joining``: whether the server has yet to be asked for this
+    feed's ticket key.
+    """
 
     def __init__(
-        self, url: str | None, *, token: str | None, verifier: TokenVerifier | None, clock: Clock
+        self,
+        url: str | None,
+        *,
+        token: str | None,
+        verifier: TokenVerifier | None,
+        is_joining: Callable[[str], bool],
+        clock: Clock,
     ) -> None:
         self._url = url
         self._token = token
         self._verifier = verifier
+        self._is_joining = is_joining
         self._clock = clock
         self._keys: dict[str, list[bytes]] = {}
 
@@ -45,7 +56,11 @@ class SnapshotGuard:
         self._keys[feed] = [key, *known][:KEYS_MAX]
 
     async def check(self, ask: Ask, ticket: str | None, authorizations: Sequence[str]) -> None:
-        """Return if ``ask`` may be answered. Raises TicketRefused, Unauthenticated, Forbidden, KeysUnavailable."""
+        """Return if ``ask`` may be answered.
+
+        Raises TicketRefused, Unauthenticated, Forbidden, KeysUnavailable; SnapshotUnavailable for a ticket that can't be
+        judged yet.
+        """
         if ticket is not None:
             self._check_ticket(ask, ticket)
             return
@@ -58,6 +73,10 @@ class SnapshotGuard:
         require(grant.may_listen(ask.feed), f"read {ask.feed}")
 
     def _check_ticket(self, ask: Ask, ticket: str) -> None:
+        if self._url is not None and not self._keys.get(ask.feed) and self._is_joining(ask.feed):
+            raise SnapshotUnavailable(
+                f"the agent has not joined {ask.feed} yet, so it can't tell whose tickets are good"
+            )
         refusal = TicketRefused("this ticket was not signed for here")
         now = self._clock.wall_ms() / 1000
         for key in self._keys.get(ask.feed, []):

@@ -22,7 +22,10 @@ AT_ONCE_S: Final = 0.5
 """An ask waits so long for a snapshot that is begun for it: a small one is whole by then."""
 
 FAILED_S: Final = 2.0
-"""For how long a failure is told to who asks, before it is tried again."""
+"""For how long a first failure is told to who asks, before it is tried again."""
+
+FAILED_S_MAX: Final = 60.0
+"""Each failure that follows a failure is told for twice as long, up to this: reading a source for nothing costs it much."""
 
 CANCEL_EVERY_S: Final = 0.2
 """How often an ending agent cancels what is being read: a statement may have begun just after."""
@@ -53,9 +56,13 @@ class Making(NamedTuple):
 
 
 class _Job:
-    """One snapshot of one feed in the making; afterwards how it failed, if it did, and at which sequence id it stands."""
+    """One snapshot of one feed in the making; afterwards how it failed, if it did, and at which sequence id it stands.
 
-    def __init__(self, at_least: int) -> None:
+    ``failures``: how many before it failed in a row.
+    """
+
+    def __init__(self, at_least: int, failures: int) -> None:
+        self.failures = failures
         self.at_least = at_least
         """What was asked for when it was begun: it may stand for less, then asking again at once is of no use."""
         self.task: asyncio.Task[None] | None = None
@@ -70,8 +77,18 @@ class _Job:
         return self.task is not None and not self.task.done()
 
     @property
+    def pause_s(self) -> float:
+        """How long after its end the next one may begin."""
+        return min(FAILED_S_MAX, FAILED_S * 2.0 ** min(self.failures - 1, 32)) if self.failures else FAILED_S
+
+    @property
     def rows(self) -> int:
         return 0 if self.draft is None else self.draft.rows
+
+    def fail(self, error: HeadraceError) -> None:
+        """Note why there is none, and that it is one failure more."""
+        self.error = error
+        self.failures += 1
 
 
 class SnapshotMaker:
@@ -164,7 +181,7 @@ class SnapshotMaker:
         return newest if is_young and incarnation in {None, newest.incarnation} else None
 
     def _is_over(self, job: _Job) -> bool:
-        return self._clock.monotonic() - job.ended_at >= FAILED_S
+        return self._clock.monotonic() - job.ended_at >= job.pause_s
 
     def _tell_failure(self, job: _Job, ask: Ask) -> None:
         """Raise why the last one is of no use to ``ask``, until it is worth another try."""
@@ -181,7 +198,8 @@ class SnapshotMaker:
     def _begin(self, feed: str, at_least: int = 0) -> _Job:
         if self._ending:
             raise SnapshotUnavailable("the agent ends")
-        job = self._jobs[feed] = _Job(at_least)
+        before = self._jobs.get(feed)
+        job = self._jobs[feed] = _Job(at_least, 0 if before is None else before.failures)
         job.task = asyncio.create_task(self._make(feed, job))
         return job
 
@@ -192,7 +210,7 @@ class SnapshotMaker:
                 if self._ending:
                     raise SnapshotUnavailable("the agent ends")
                 whole = await self._made(feed, job)
-                job.stands_for = whole.sequence_id
+                job.stands_for, job.failures = whole.sequence_id, 0
                 logger.info(
                     "a snapshot is whole",
                     feed=feed,
@@ -204,8 +222,19 @@ class SnapshotMaker:
             except (HeadraceError, OSError) as error:
                 detail = error.detail if isinstance(error, HeadraceError) else f"the spool: {error}"
                 hint = error.advice if isinstance(error, HeadraceError) else None
-                job.error = SnapshotUnavailable(f"no snapshot of {feed} could be made: {detail}", hint=hint)
-                logger.error("no snapshot could be made", feed=feed, detail=detail)
+                job.fail(SnapshotUnavailable(f"no snapshot of {feed} could be made: {detail}", hint=hint))
+                logger.error("no snapshot could be made", feed=feed, detail=detail, again_after_s=job.pause_s)
+            except (
+                Exception
+            ) as error:  # a fault of ours, or of the source's driver: who asks must hear that there is one
+                kind = type(error).__name__
+                job.fail(
+                    SnapshotUnavailable(
+                        f"no snapshot of {feed} could be made: {kind}",
+                        hint="The agent's log has the traceback.",
+                    )
+                )
+                logger.exception("no snapshot could be made", feed=feed, again_after_s=job.pause_s)
             finally:
                 job.ended_at = self._clock.monotonic()
                 job.draft = None

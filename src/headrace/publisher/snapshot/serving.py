@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -17,6 +18,7 @@ from headrace.access.key_source import KeySource
 from headrace.access.tls import Tls
 from headrace.access.tokens import TokenVerifier
 from headrace.errors import ConfigInvalid, PortInUse
+from headrace.publisher.snapshot.accepting import SPARE, Acceptor, answers_max
 from headrace.publisher.snapshot.connection import Connection
 from headrace.publisher.snapshot.face import SnapshotFace
 from headrace.publisher.snapshot.guard import SnapshotGuard
@@ -28,9 +30,6 @@ from headrace.runtime.disk import Disk
 from headrace.runtime.logs import get_logger
 
 logger = get_logger("snapshot")
-
-CONNECTIONS_MAX: Final = 200
-"""Listeners served at once; more get 503 and come back. Each takes half a megabyte at most."""
 
 KEEP_ALIVE_S: Final = 15
 """How long an idle connection is kept: a listener comes once, and a few times while its snapshot is made."""
@@ -60,7 +59,13 @@ class SnapshotService:
         self._spool = Spool(
             settings.folder, bytes_max=settings.bytes_max, keep_s=settings.kept_s, clock=clock, disk=Disk()
         )
-        self._guard = SnapshotGuard(settings.url, token=settings.token, verifier=verifier, clock=clock)
+        self._guard = SnapshotGuard(
+            settings.url,
+            token=settings.token,
+            verifier=verifier,
+            is_joining=lambda feed: feed in feeds and feeds[feed].incarnation is None,
+            clock=clock,
+        )
         self._maker = SnapshotMaker(feeds, readers, self._spool, settings, clock)
         self._listener = _bind(settings.listen)
         try:
@@ -91,8 +96,9 @@ class SnapshotService:
 
     async def _serve(self, ending: asyncio.Event) -> None:
         tls = self._tls
+        at_once = answers_max()
         config = uvicorn.Config(
-            SnapshotFace(self._maker, self._spool, self._guard),
+            SnapshotFace(self._maker, self._spool, self._guard, answers_max=at_once),
             http=Connection,
             ws="none",
             loop="none",
@@ -102,10 +108,8 @@ class SnapshotService:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_S_MAX,
-            ssl_context_factory=None if tls is None else lambda _config, _default: tls.ssl_context(),
         )
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
         host, port = self._listener.getsockname()[:2]
@@ -115,9 +119,15 @@ class SnapshotService:
             port=port,
             tls=tls is not None,
             folder=str(self._settings.folder),
+            answers_max=at_once,
         )
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[self._listener]))
+        server = _Server(
+            config,
+            self._listener,
+            None if tls is None else tls.ssl_context(),
+            connections_max=at_once + SPARE,
+        )
+        serving = asyncio.create_task(server.serve())
         stopped = asyncio.create_task(ending.wait())
         try:
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -128,7 +138,45 @@ class SnapshotService:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling."""
+    """uvicorn without its own signal handling, and with a bound on what it accepts."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None,
+        *,
+        connections_max: int,
+    ) -> None:
+        super().__init__(config)
+        self._listener = listener
+        self._acceptor = Acceptor(listener, self._connect, connections_max=connections_max, tls=tls)
+        self._accepting: asyncio.Task[None] | None = None
+
+    def _connect(self) -> Connection:
+        return Connection(
+            config=self.config, server_state=self.server_state, app_state={}, _loop=asyncio.get_running_loop()
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.servers = []  # what uvicorn would close
+        self._accepting = asyncio.create_task(self._acceptor.run())
+        self._accepting.add_done_callback(self._accepting_ended)
+        self.started = True
+
+    def _accepting_ended(self, task: asyncio.Task[None]) -> None:
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.wait({self._accepting})
+        self._listener.close()
+        self._acceptor.end_handshakes()
+        await super().shutdown(sockets)
+        await self._acceptor.close()
+        if self._accepting is not None and not self._accepting.cancelled():
+            self._accepting.result()  # it ended by itself: a fault, which must not pass for an agent that serves
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -6,17 +6,17 @@ A snapshot is a folder named by its id, with a file for each encoding and ``abou
 
 from __future__ import annotations
 
-import shutil
 import threading
 import uuid
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from headrace.errors import DataFolderLocked, SnapshotGone, SnapshotUnavailable
+from headrace.errors import SnapshotGone, SnapshotUnavailable
 from headrace.publisher.snapshot.draft import ENCODINGS, FORMAT, Draft
+from headrace.publisher.snapshot.folder import ABOUT, MAKING, discard, is_ours, snapshot_folders, take_folder
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk, DiskFile
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 FREE_BYTES_MIN: Final = 256 << 20
 """So much of the volume is left free: the source's own files may be on it."""
-
-ABOUT: Final = "about.json"
-MAKING: Final = ".making"
 
 
 class Whole(msgspec.Struct, frozen=True, rename="kebab"):
@@ -69,22 +66,16 @@ class Spool:
         self._owner: DiskFile | None = None
 
     def open(self) -> None:
-        """Own the folder: keep what is whole, throw away the rest. DataFolderLocked if another agent has it; OSError."""
-        self._disk.make_folder(self.folder)
-        self.folder.chmod(0o700)  # it holds the source's rows
-        owner = self._disk.open(self.folder / "owner.lock", create=True)
-        if not owner.lock():
-            owner.close()
-            raise DataFolderLocked(
-                f"another agent keeps its snapshots in {self.folder}",
-                hint="Give each agent a snapshot-dir of its own.",
-            )
-        self._owner = owner
+        """Own the folder: keep what is whole, throw away what is left of other snapshots, and touch nothing else.
+
+        ConfigInvalid if it is no spool and not empty; DataFolderLocked if another agent has it; OSError.
+        """
+        self._owner = take_folder(self.folder, self._disk)
         for place in read_spool(self.folder):
             self._whole[place.snapshot_id] = place
-        for path in self.folder.iterdir():
-            if path.is_dir() and path.name not in self._whole:
-                shutil.rmtree(path)
+        for path in snapshot_folders(self.folder):
+            if path.name not in self._whole:
+                discard(path)
         self.expire()
 
     def close(self) -> None:
@@ -126,7 +117,8 @@ class Spool:
 
     def drop(self, draft: Draft) -> None:
         """Throw a draft away; it may already be whole, then nothing happens."""
-        shutil.rmtree(draft.folder, ignore_errors=True)
+        with suppress(OSError):  # gone already, or thrown away at the next start
+            discard(draft.folder)
         with self._mutex:
             self._drafts.pop(draft.folder.name, None)
 
@@ -214,7 +206,7 @@ class Spool:
         self._readers.pop(whole.snapshot_id, None)
         folder = self.folder / whole.snapshot_id
         self._disk.remove(folder / ABOUT)  # first: what is left of it is then not whole
-        shutil.rmtree(folder)
+        discard(folder)
 
 
 def _age_key(whole: Whole) -> tuple[int, int, str]:
@@ -225,7 +217,7 @@ def read_spool(folder: Path) -> list[Whole]:
     """Return the whole snapshots in ``folder``, oldest first; also while an agent works there. Empty without a folder."""
     found = []
     for path in folder.glob(f"*/{ABOUT}"):
-        whole = _read(path)
+        whole = _read(path) if is_ours(path.parent.name) else None
         if whole is not None:
             found.append(whole)
     return sorted(found, key=_age_key)

@@ -187,7 +187,9 @@ def detach(
     """Take the triggers of ``tables`` (names; none: of all) away, and all that was made for them once it is delivered.
 
     Committed changes that wait are kept for the agent, unless ``discard``: call again when they are delivered. After the
-    last table everything that attach made is gone, unless the application writes the outbox itself. Raises TableNotFound.
+    last table everything that attach made is gone, unless the application writes the outbox itself. As long as there is an
+    outbox, a TRUNCATE entry ends the table in its feed: whoever follows then has no more of it than who takes a snapshot.
+    Raises TableNotFound.
     """
     with immediate(connection):
         if not has_tables(connection):
@@ -201,8 +203,11 @@ def detach(
             attached = ", ".join(sorted(names.values())) or "none"
             raise TableNotFound(f"not attached: {', '.join(unknown)}; attached are: {attached}")
         chosen = {names[name.lower()] for name in tables} or set(names.values())
+        stays = _is_used(connection) or any(
+            one.state is AttachmentState.LIVE and one.table not in chosen for one in ended
+        )
         result = [
-            _detach_table(connection, table, [one for one in ended if one.table == table], discard)
+            _detach_table(connection, table, [one for one in ended if one.table == table], discard, stays)
             for table in sorted(chosen)
         ]
         remove_if_unused(connection)
@@ -219,18 +224,34 @@ def _drop_triggers_left(connection: sqlite3.Connection) -> None:
 
 
 def _detach_table(
-    connection: sqlite3.Connection, table: str, ended: Sequence[Attachment], discard: bool
+    connection: sqlite3.Connection, table: str, ended: Sequence[Attachment], discard: bool, stays: bool
 ) -> DetachedTable:
     for one in ended:
         retire(connection, one, AttachmentState.DETACHED)
         if discard:
             connection.execute(_DISCARD, (one.number,))
+        if stays and one.state is AttachmentState.LIVE and _was_begun(connection, one.feed):
+            end_unit(connection, one.feed)
+            write_control(connection, one, "truncate")
+            end_unit(connection, one.feed)
     waiting = row_count(connection, ended)
     for one in ended if not waiting else ():
         connection.execute("DELETE FROM headrace_outbox WHERE attached = ?", (one.number,))
         connection.execute("UPDATE headrace_owner SET kept_from = processed_next WHERE feed = ?", (one.feed,))
         forget(connection, one.number)
     return DetachedTable(table, ended[0].feed, waiting)
+
+
+def _is_used(connection: sqlite3.Connection) -> bool:
+    """Return whether the application writes the outbox itself."""
+    query = "SELECT count(*) FROM headrace_format WHERE used_by_application"
+    return bool(connection.execute(query).fetchone()[0])
+
+
+def _was_begun(connection: sqlite3.Connection, feed: str) -> bool:
+    """Return whether an agent ever had the feed: else nobody was told of the table."""
+    query = "SELECT 1 FROM headrace_owner WHERE feed = ? AND incarnation IS NOT NULL"
+    return connection.execute(query, (feed,)).fetchone() is not None
 
 
 def remove_if_unused(connection: sqlite3.Connection) -> None:
@@ -245,4 +266,5 @@ def remove_if_unused(connection: sqlite3.Connection) -> None:
     for statement in drop:
         name = statement.split("EXISTS", 1)[1].split()[0]
         connection.execute(f"DROP TABLE IF EXISTS {name}")
-    connection.execute("DROP TABLE IF EXISTS headrace_parked")
+    for made_later in ("headrace_parked", "headrace_added_feed"):
+        connection.execute(f"DROP TABLE IF EXISTS {made_later}")

@@ -18,6 +18,7 @@ from headrace.publisher.parked import (
     check_last,
     check_reason,
     find_parked,
+    first_of_key,
     refused_of,
 )
 from headrace.publisher.sqlite.attachment import (
@@ -62,6 +63,12 @@ SELECT op, changes, changed, attached FROM headrace_outbox
 WHERE id = ? AND change_feed_id = ? AND sequence_id = ? AND NOT processed"""
 _LATER: Final = """
 SELECT min(id) FROM headrace_outbox WHERE id > ? AND change_feed_id = ? AND "key" = ? AND attached IS NULL"""
+_KEYLESS: Final = """
+SELECT id, changes FROM headrace_outbox
+WHERE id > ? AND id <= ? AND change_feed_id = ? AND "key" IS NULL AND attached IS NULL AND control IS NULL
+AND (instr(changes, ?) OR instr(changes, '\\')) ORDER BY id"""
+"""With a backslash, any text may be spelt otherwise."""
+_SET_LATER: Final = "UPDATE headrace_parked SET later_id = ? WHERE id = ?"
 _ADD: Final = """
 INSERT INTO headrace_outbox (change_feed_id, op, "key", changes, changed, table_name) VALUES (?, ?, ?, ?, ?, ?)"""
 _NOTE_LATER: Final = """
@@ -139,7 +146,7 @@ def retry(connection: sqlite3.Connection, row_id: int) -> Retried:
 
 def _added(connection: sqlite3.Connection, parked: ParkedRow) -> Retried:
     later = connection.execute(_LATER, (parked.id, parked.feed, parked.key)).fetchone()[0]
-    check_last(parked, later)
+    check_last(parked, _keyless_later(connection, parked, newest_id(connection)) if later is None else later)
     table = parked.table[1] if parked.table else None
     connection.execute(_ADD, (parked.feed, parked.op, parked.key, parked.changes, parked.changed, table))
     return Retried.ADDED
@@ -190,8 +197,21 @@ def drop(connection: sqlite3.Connection, row_id: int) -> ParkedRow:
 
 def note_later(connection: sqlite3.Connection, feed: str, most: int) -> None:
     """Note which parked rows have a later one of their key among the rows up to ``most``, before those are swept."""
-    if connection.execute(_HAS).fetchone() is not None:
-        connection.execute(_NOTE_LATER, {"feed": feed, "most": most})
+    if connection.execute(_HAS).fetchone() is None:
+        return
+    connection.execute(_NOTE_LATER, {"feed": feed, "most": most})
+    for parked in read_parked(connection, [feed]).values():
+        if parked.later_id is None and parked.attached is None:
+            later = _keyless_later(connection, parked, most)
+            if later is not None:
+                connection.execute(_SET_LATER, (later, parked.id))
+
+
+def _keyless_later(connection: sqlite3.Connection, parked: ParkedRow, most: int) -> int | None:
+    """Return the first later row up to ``most`` of the same object whose key was left to the feed."""
+    if parked.key is None:
+        return None
+    return first_of_key(parked.key, connection.execute(_KEYLESS, (parked.id, most, parked.feed, parked.key)))
 
 
 def parked_rows(connection: sqlite3.Connection, feeds: Sequence[str]) -> list[ParkedRow]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from headrace.publisher.attach.finding import Attached, Finding
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.copies import CopyRequest, CopyStanding, CopyState, CopyStep
 from headrace.publisher.dsn import Dsn
-from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace
+from headrace.publisher.marked import APPEND_ENTRIES_MAX, RowPlace
 from headrace.publisher.outbox.sqlite import check_format, has_tables
+from headrace.publisher.outbox_source import OutboxSource, Parts
 from headrace.publisher.owner import Alarm, FeedPlace, Resume
-from headrace.publisher.parked import ParkedRow, Retried
-from headrace.publisher.source import AttachedTable, DetachedTable, Source
+from headrace.publisher.source import AttachedTable, DetachedTable
 from headrace.publisher.sqlite import attach, check, copying, ownership, parked, sweep, waiting
 from headrace.publisher.sqlite.catalogue import schema_cookie
 from headrace.publisher.sqlite.connection import (
@@ -30,6 +31,8 @@ from headrace.publisher.sqlite.state import SqliteStateReader
 from headrace.publisher.standing import FeedStanding, Holder
 from headrace.publisher.state import StatePlace, StateReader, StateSink
 
+_PARTS: Final = Parts(OutboxRelay, parked, ownership.read_owner, check_format, sqlite_errors)
+
 
 def open_source(dsn: Dsn) -> SqliteSource:
     """Open the database that ``dsn`` names; see :func:`~headrace.publisher.sqlite.connection.connect` for the errors."""
@@ -41,27 +44,17 @@ def state_reader(dsn: Dsn, feed: str, query: str | None) -> SqliteStateReader:
     return SqliteStateReader(path_of(dsn), feed, query)
 
 
-class SqliteSource(Source):
+class SqliteSource(OutboxSource[sqlite3.Connection, OutboxRelay]):
     """See :class:`~headrace.publisher.source.Source` for what the methods promise."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection = connect(path)
+        super().__init__(connect(path), _PARTS)
         self._file = self._identity()
-        self._relays: dict[tuple[str, str], OutboxRelay] = {}
         self._data_version: int | None = None
-
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """The connection itself, for tests."""
-        return self._connection
 
     def close(self) -> None:
         self._connection.close()
-
-    def check_outbox(self) -> None:
-        with sqlite_errors():
-            check_format(self._connection)
 
     def attach(self, request: AttachRequest) -> list[AttachedTable]:
         with sqlite_errors():
@@ -99,19 +92,13 @@ class SqliteSource(Source):
     def accept(self, feed: str, reason: str) -> Alarm:
         return ownership.accept(self._connection, feed, reason)
 
-    def alarm_of(self, feed: str) -> Alarm | None:
-        with sqlite_errors():
-            owner = ownership.read_owner(self._connection, feed)
-        return None if owner is None else owner.alarm
-
     def set_alarm(self, feed: str, alarm: Alarm | None) -> None:
         with sqlite_errors():
             if has_tables(self._connection):
                 ownership.set_alarm(self._connection, feed, alarm)
 
     def claim(self, feed: str, agent_id: str, place: FeedPlace, now_ms: int) -> Resume:
-        relay = self._relays[feed, agent_id] = OutboxRelay(self._connection, feed, agent_id)
-        return relay.claim(place, now_ms)
+        return self._new_relay(feed, agent_id).claim(place, now_ms)
 
     def advance(
         self,
@@ -122,6 +109,7 @@ class SqliteSource(Source):
         now_ms: int,
         *,
         rows_max: int = APPEND_ENTRIES_MAX,
+        ahead: bool = False,
     ) -> int:
         return self._relay(feed, agent_id).advance(epoch, done, now_ms, rows_max)
 
@@ -142,9 +130,6 @@ class SqliteSource(Source):
         relay.moved_to(owner)
         return place
 
-    def batch(self, feed: str, agent_id: str) -> list[MarkedRow]:
-        return self._relay(feed, agent_id).batch()
-
     def mend(self, feed: str) -> list[Finding]:
         return check.mend(self._connection, feed)
 
@@ -157,18 +142,6 @@ class SqliteSource(Source):
             if not count:
                 sweep.clear_ended(self._connection, feed)
             return count
-
-    def skip(self, feed: str, row_id: int, reason: str) -> ParkedRow:
-        return parked.skip(self._connection, feed, row_id, reason)
-
-    def parked(self, feeds: Sequence[str]) -> list[ParkedRow]:
-        return parked.parked_rows(self._connection, feeds)
-
-    def retry_parked(self, row_id: int) -> Retried:
-        return parked.retry(self._connection, row_id)
-
-    def drop_parked(self, row_id: int) -> ParkedRow:
-        return parked.drop(self._connection, row_id)
 
     def has_changed(self, *, busy: bool) -> bool:
         with sqlite_errors():
@@ -192,9 +165,6 @@ class SqliteSource(Source):
 
     def holders(self) -> list[Holder]:
         return []  # SQLite does not tell which process reads
-
-    def _relay(self, feed: str, agent_id: str) -> OutboxRelay:
-        return self._relays.setdefault((feed, agent_id), OutboxRelay(self._connection, feed, agent_id))
 
     def _identity(self) -> tuple[int, int] | None:
         try:

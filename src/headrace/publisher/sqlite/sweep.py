@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
+from headrace.publisher.sqlite.added import note_added
 from headrace.publisher.sqlite.attachment import AttachmentState, forget, read_attachments
 from headrace.publisher.sqlite.connection import immediate
 from headrace.publisher.sqlite.ownership import read_owner
@@ -55,6 +56,7 @@ def sweep(
         if not count:
             return 0
         note_later(connection, feed, swept)
+        note_added(connection, feed, owner.swept_id, swept)
         connection.execute(_DELETE, (owner.swept_id, swept, feed))
         for one in ours:
             # A running copy goes on after the key of the row that it copied last.

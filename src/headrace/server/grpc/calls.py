@@ -37,6 +37,8 @@ Handler = Callable[[Any, Any], Coroutine[Any, Any, Any]]
 """``handler(request, context)``: the request is bytes, or an iterator of them where the client streams."""
 
 CODE_METADATA: Final = "headrace-code"
+ABORT_S_MAX: Final = 1.0
+"""How long the end of a call is waited for."""
 SIDE_EFFECTS_METADATA: Final = "headrace-side-effects"
 """Trailing metadata of a call that ends with a status: the error's stable code, and what may be thought of an append."""
 
@@ -46,6 +48,10 @@ class Calls:
 
     def __init__(self) -> None:
         self._under_way: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        """How many are under way."""
+        return len(self._under_way)
 
     async def wait_ended(self, seconds: float) -> None:
         """Wait until none is under way, but not longer than ``seconds``."""
@@ -117,7 +123,11 @@ async def abort(context: Any, error: HeadraceError) -> None:
     if status not in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE}:
         logger.warning("a call was not served", code=error.code, detail=error.detail)
     trailing = ((CODE_METADATA, error.code), (SIDE_EFFECTS_METADATA, refusal_of(error).side_effects))
-    await context.abort(status, error.detail, trailing)
+    try:
+        async with asyncio.timeout(ABORT_S_MAX):
+            await context.abort(status, error.detail, trailing)
+    except TimeoutError:  # a message that nobody reads is before it; the client gets both if it ever does
+        raise asyncio.CancelledError from None
 
 
 def status_of(error: HeadraceError) -> grpc.StatusCode:

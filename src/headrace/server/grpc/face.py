@@ -22,7 +22,8 @@ from headrace.server.grpc.log_append import LogAppend
 from headrace.server.grpc.wal_stream import WalStream
 from headrace.server.http.bodies import BODY_BYTES_MAX
 from headrace.server.service import Service
-from headrace.server.subscriptions import Subscriptions
+from headrace.server.streams.subscriptions import Subscriptions
+from headrace.server.streams.terms import StreamTerms
 
 MESSAGE_BYTES_MAX: Final = BODY_BYTES_MAX + (1 << 20)
 """Largest request: what an HTTP body may hold, and an append's other fields."""
@@ -33,6 +34,8 @@ PING_PAUSE_MS_MIN: Final = 5_000
 """How often a client may ask the same."""
 STREAMS_END_S_MAX: Final = 2.0
 """How long a stop waits for streams: what can't be written to a slow subscriber by then is sent again when it comes back."""
+HANDLERS_END_S_MAX: Final = 30.0
+"""How long what was cancelled is waited for: a read that is under way can't be, and the log must outlive it."""
 APPENDS_END_S_MAX: Final = 10.0
 """How long a stop waits for appends to be durable and answered."""
 
@@ -84,13 +87,16 @@ class GrpcFace:
         *,
         clock: Clock | None = None,
         verifier: TokenVerifier | None = None,
+        terms: StreamTerms | None = None,
     ) -> None:
         """Begin to answer. Health and reflection need no token; without a verifier nothing does."""
         clock = clock or SystemClock()
         door = Door(verifier, clock)
-        self._subscriptions = Subscriptions(log, clock=clock)
+        self._subscriptions = Subscriptions(log, clock=clock, terms=terms)
         await self._subscriptions.start()
-        self._wal_stream = WalStream(log, self._subscriptions, door)
+        service.retention.on_due.append(self._subscriptions.rotate)
+        service.on_rotate.append(self._subscriptions.rotate)
+        self._wal_stream = WalStream(log, self._subscriptions, door, terms)
         self._log_append = LogAppend(service, door)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._server.add_generic_rpc_handlers((self._wal_stream.handler(), self._log_append.handler()))
@@ -98,6 +104,11 @@ class GrpcFace:
         reflection.enable_server_reflection((log_append.SERVICE, *reading), self._server)
         await self._health.start(service, appending=(log_append.SERVICE,), reading=reading)
         await self._server.start()
+
+    @property
+    def open_streams(self) -> int:
+        """How many streams over all feeds are open."""
+        return self._subscriptions.open_streams if self._subscriptions is not None else 0
 
     def begin_stop(self) -> None:
         """Let every stream end, as soon as what was read of it is answered."""
@@ -119,6 +130,9 @@ class GrpcFace:
                 self._log_append.calls.wait_ended(APPENDS_END_S_MAX),
             )
         await self._server.stop(None)
+        if self._wal_stream is not None and self._log_append is not None:
+            await self._wal_stream.calls.wait_ended(HANDLERS_END_S_MAX)
+            await self._log_append.calls.wait_ended(HANDLERS_END_S_MAX)
         subscriptions, self._subscriptions = self._subscriptions, None
         if subscriptions is not None:
             await subscriptions.close()

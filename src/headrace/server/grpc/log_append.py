@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import deque
-from functools import partial
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -19,6 +19,7 @@ from headrace.access.grants import Grant
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import HeadraceError, Refused, StreamFailed, Unavailable
 from headrace.log.requests import Append, Appended, Chain
+from headrace.log.writer import W
 from headrace.server.grpc.append_requests import (
     append_of,
     appended_response,
@@ -82,7 +83,8 @@ class LogAppend:
         await self.check_feed(grant, May.PUBLISH, request.feed)
         self.held.add(len(data))
         try:
-            appended = await self.append_soon(await self.decode(request, len(data), None))
+            waiter = asyncio.get_running_loop().create_future()
+            appended = await self.append_soon(await self.decode(request, len(data), None), waiter)
             return appended_response(request.request, appended)
         except Refused as refusal:
             return refused_response(request.request, refusal)
@@ -126,9 +128,9 @@ class LogAppend:
         """Raise Forbidden unless ``grant`` is good for this call about ``feed``: a status, not a refusal of an append."""
         await check_feed(self._service.log, grant, may, feed)
 
-    def append_soon(self, append: Append) -> asyncio.Future[Appended]:
-        """Queue an append; the future gets its places or its refusal."""
-        return self._service.append_soon(append)
+    def append_soon(self, append: Append, waiter: W) -> W:
+        """Queue an append; ``waiter`` gets its places or its refusal."""
+        return self._service.append_soon(append, waiter)
 
 
 class _Held:
@@ -169,6 +171,49 @@ def _stopping() -> Unavailable:
     return Unavailable("the server is stopping", hint="Ask for the tail, then open a new stream.")
 
 
+class _Asked:
+    """An append of a stream that is to be answered: what a future would be, for a third of its price."""
+
+    __slots__ = ("_is_done", "_on_done", "_outcome", "_request", "size")
+
+    def __init__(self, request: int, size: int, on_done: Callable[[_Asked], None]) -> None:
+        """``request``: its number; ``size``: bytes of the message. ``on_done`` is called once it is settled or given up."""
+        self._request = request
+        self._on_done = on_done
+        self._outcome: Appended | HeadraceError | None = None
+        self._is_done = False
+        self.size = size
+
+    def done(self) -> bool:
+        """Tell whether it is settled or given up."""
+        return self._is_done
+
+    def set_result(self, result: Appended) -> None:
+        """Take its places."""
+        self._settle(result)
+
+    def set_exception(self, exception: HeadraceError) -> None:
+        """Take its refusal."""
+        self._settle(exception)
+
+    def give_up(self) -> None:
+        """Take no outcome any more."""
+        if not self._is_done:
+            self._settle(None)
+
+    def answer(self) -> bytes:
+        """Return the answer; raises what is answered with a status instead."""
+        if isinstance(self._outcome, Refused):
+            return refused_response(self._request, self._outcome)
+        if not isinstance(self._outcome, Appended):
+            raise self._outcome or Unavailable("the append was given up")
+        return appended_response(self._request, self._outcome)
+
+    def _settle(self, outcome: Appended | HeadraceError | None) -> None:
+        self._outcome, self._is_done = outcome, True
+        self._on_done(self)
+
+
 class _Stream:
     """One ``AppendStream``: a task reads and submits, the call's own answers in order."""
 
@@ -179,7 +224,7 @@ class _Stream:
         self._allowed: set[str] = set()
         self._chain = Chain()
         self._broken = False
-        self._answers: deque[tuple[asyncio.Future[Appended], int, int]] = deque()
+        self._answers: deque[_Asked] = deque()
         self._waiting_bytes = 0
         self._is_full = False
         self._moved = asyncio.Event()
@@ -200,12 +245,9 @@ class _Stream:
         """Answer until the client has ended its side and everything is answered."""
         try:
             while await self._has_answer():
-                future, request, size = self._answers.popleft()
-                try:
-                    answer = appended_response(request, future.result())
-                except Refused as refusal:
-                    answer = refused_response(request, refusal)
-                self._waiting_bytes -= size
+                asked = self._answers.popleft()
+                answer = asked.answer()
+                self._waiting_bytes -= asked.size
                 if self._is_full:
                     self._moved.set()
                 await write(self._context, answer)
@@ -215,24 +257,23 @@ class _Stream:
                 raise self._end
         finally:
             self._reader.cancel()
-            left = [future for future, _, _ in self._answers]
-            for future in left:
-                future.cancel()
-            await asyncio.gather(self._reader, *left, return_exceptions=True)
+            await asyncio.gather(self._reader, return_exceptions=True)
+            for asked in self._answers:
+                asked.give_up()
 
     async def _has_answer(self) -> bool:
         """Wait for the outcome of the first append that waits; False once there is none and none can follow."""
-        while not (self._answers and self._answers[0][0].done()):
+        while not (self._answers and self._answers[0].done()):
             if not self._answers and self._reader.done():
                 return False
             self._settled.clear()
             await self._settled.wait()
         return True
 
-    def _note_settled(self, size: int, future: asyncio.Future[Appended]) -> None:
+    def _note_settled(self, asked: _Asked) -> None:
         """Wake who answers, if it is the first that waits; the later ones are answered when their turn comes."""
-        self._face.held.remove(size)
-        if self._answers and self._answers[0][0] is future:
+        self._face.held.remove(asked.size)
+        if self._answers and self._answers[0] is asked:
             self._settled.set()
 
     async def _read(self) -> None:
@@ -274,20 +315,22 @@ class _Stream:
             if len(self._allowed) < FEEDS_KNOWN_MAX:
                 self._allowed.add(request.feed)
         self._face.held.add(size)
+        asked = _Asked(request.request, size, self._note_settled)
         try:
-            future = await self._begin(request, size)
+            await self._begin(request, asked)
         except BaseException:
-            self._face.held.remove(size)
+            asked.give_up()
             raise
-        self._answers.append((future, request.request, size))
+        self._answers.append(asked)
         self._waiting_bytes += size
-        future.add_done_callback(partial(self._note_settled, size))
+        if asked.done():
+            self._settled.set()
 
     def _has_room(self) -> bool:
         return len(self._answers) < WAITING_MAX and self._waiting_bytes < WAITING_BYTES_MAX
 
-    async def _begin(self, request: log_pb2.AppendRequest, size: int) -> asyncio.Future[Appended]:
-        """Submit the request, and return what its answer will be.
+    async def _begin(self, request: log_pb2.AppendRequest, asked: _Asked) -> None:
+        """Submit the request, so that ``asked`` gets its outcome.
 
         One that can't be read is refused here, and those after it too; those before it, which the writer may still be
         judging, are not touched.
@@ -295,13 +338,12 @@ class _Stream:
         try:
             if self._broken or self._chain.failed:
                 raise StreamFailed(side_effects="possible")
-            append = await self._face.decode(request, size, self._chain)
+            append = await self._face.decode(request, asked.size, self._chain)
         except HeadraceError as refusal:
             self._broken = True
-            future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-            future.set_exception(refusal)
-            return future
-        return self._face.append_soon(append)
+            asked.set_exception(refusal)
+            return
+        self._face.append_soon(append, asked)
 
 
 def _end(tail: doc.Tail) -> log_pb2.FeedEnd:

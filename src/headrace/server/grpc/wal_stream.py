@@ -1,9 +1,10 @@
-"""RFC-010's service ``kdb.wal.v1.WalStream``: its clients work unchanged. Filters are not offered yet."""
+"""RFC-010's service ``kdb.wal.v1.WalStream``: its clients work unchanged."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -13,7 +14,9 @@ from headrace.access.grants import Grant
 from headrace.entries.feed import check_agent_id
 from headrace.entries.lsn import Lsn
 from headrace.errors import (
+    BackpressureTimeout,
     BeyondHead,
+    HeadraceError,
     InvalidRequest,
     JournalCorrupt,
     LsnNotAvailable,
@@ -21,9 +24,12 @@ from headrace.errors import (
     SequenceLost,
 )
 from headrace.log.log import Log
+from headrace.runtime.logs import get_logger
 from headrace.server.grpc.calls import Calls, Door, parse, write
 from headrace.server.guard import May, StreamRights
-from headrace.server.subscriptions import Subscriber, Subscriptions
+from headrace.server.streams.selection import Selection
+from headrace.server.streams.subscriptions import TOO_SLOW, Ask, Subscriber, Subscriptions
+from headrace.server.streams.terms import StreamTerms
 from headrace.wire.batch import (
     BATCH_ENTRIES_MAX,
     Batch,
@@ -32,18 +38,27 @@ from headrace.wire.batch import (
     encode_error,
     encode_heartbeat,
 )
+from headrace.wire.compression import NONE, choose
+from headrace.wire.filters import parse_shard
 from headrace.wire.generated import wal_pb2
+
+logger = get_logger("server.grpc")
 
 SERVICE: Final = "kdb.wal.v1.WalStream"
 SUBSCRIBER_METADATA: Final = "subscriber-id"
 """Metadata by which a subscriber names itself; without it all subscribers of one subject are one."""
+TIME_MS_MAX: Final = (1 << 46) - 1
+"""The last millisecond that an LSN can name."""
 
 
 class WalStream:
     """The service over one server's subscriptions."""
 
-    def __init__(self, log: Log, subscriptions: Subscriptions, door: Door) -> None:
+    def __init__(
+        self, log: Log, subscriptions: Subscriptions, door: Door, terms: StreamTerms | None = None
+    ) -> None:
         self._log = log
+        self._terms = terms or StreamTerms()
         self._door = door
         self._subscriptions = subscriptions
         self.calls = Calls()
@@ -62,21 +77,26 @@ class WalStream:
 
     async def _subscribe(self, request: bytes, context: Any) -> None:
         grant = await self._door.grant_of(context, May.REPLICATE)
-        async with until_expired(grant, self._door.clock):
-            await self._stream(request, context, grant)
+        stalled = asyncio.timeout(None)
+        try:
+            async with until_expired(grant, self._door.clock), stalled:
+                await self._stream(request, context, grant, stalled)
+        except TimeoutError:
+            if not stalled.expired():
+                raise
+            logger.warning("a stream is cut off in the middle of a message", reason=TOO_SLOW)
+            raise BackpressureTimeout(TOO_SLOW) from None
 
-    async def _stream(self, request: bytes, context: Any, grant: Grant) -> None:
-        ask = parse(wal_pb2.SubscribeRequest, request)
-        for member in ("tenant_filter", "key_prefix_filter"):
-            if getattr(ask, member):
-                raise InvalidRequest(f"{member}: this version of the server does not offer it", member=member)
-        start = Lsn.parse(ask.start_lsn) if ask.start_lsn else None
-        items = self._subscriptions.subscribe(
-            _subscriber(context, grant),
-            start,
-            entries_max=ask.batch_size_hint or BATCH_ENTRIES_MAX,
-            rights=None if grant.may_administer() else StreamRights(self._log.store, grant),
-        )
+    async def _stream(self, request: bytes, context: Any, grant: Grant, stalled: asyncio.Timeout) -> None:
+        wanted = parse(wal_pb2.SubscribeRequest, request)
+        loop, who = asyncio.get_running_loop(), _subscriber(context, grant)
+
+        def on_stalled() -> None:
+            """The message that is being sent is waited for, so that the last word comes behind it; but not for ever."""
+            logger.warning("a subscriber lost its stream", reason=TOO_SLOW, who=who)
+            stalled.reschedule(loop.time() + self._terms.backpressure_timeout_s)
+
+        items = self._subscriptions.subscribe(who, self._asked(wanted, grant), on_stalled=on_stalled)
         named = _Named(self._log)
         try:
             async with aclosing(items):
@@ -84,18 +104,44 @@ class WalStream:
                     if isinstance(item, Heartbeat):
                         await write(context, encode_heartbeat(item))
                     else:
-                        incarnations = named.new_in(item)
-                        await write(
-                            context,
-                            encode_batch(item, incarnations=incarnations, want_lengths=ask.want_lengths),
-                        )
-        except LsnNotAvailable as error:
+                        await write(context, await self._encoded(item, named.new_in(item), wanted))
+        except (LsnNotAvailable, BackpressureTimeout) as error:
             await write(context, encode_error(error.detail))
         except (BeyondHead, JournalCorrupt, MetadataCorrupt, SequenceLost) as error:
             if isinstance(error, JournalCorrupt):
                 await asyncio.to_thread(self._log.troubles.tell, JournalCorrupt, error.detail)
             await write(context, encode_error(error.detail))
             raise
+
+    def _asked(self, wanted: wal_pb2.SubscribeRequest, grant: Grant) -> Ask:
+        """What a request asks for, as far as the token allows it. InvalidRequest, Forbidden."""
+        if wanted.start_lsn and wanted.start_time_ms:
+            raise InvalidRequest("start_lsn and start_time_ms: only one of them can be given")
+        if wanted.start_time_ms > TIME_MS_MAX:
+            raise InvalidRequest(f"start_time_ms={wanted.start_time_ms} is no time", member="start_time_ms")
+        if wanted.tenant_filter:
+            grant = grant.narrowed(tenant=wanted.tenant_filter)
+        sees_all = grant.may_administer() and not wanted.tenant_filter
+        return Ask(
+            start=Lsn.parse(wanted.start_lsn) if wanted.start_lsn else None,
+            start_time_ms=wanted.start_time_ms or None,
+            selection=Selection(
+                None if sees_all else StreamRights(self._log.store, grant),
+                key_prefix=wanted.key_prefix_filter,
+                shard=parse_shard(wanted.shard or None),
+            ),
+            entries_max=wanted.batch_size_hint or BATCH_ENTRIES_MAX,
+        )
+
+    async def _encoded(
+        self, batch: Batch, incarnations: dict[int, str], wanted: wal_pb2.SubscribeRequest
+    ) -> bytes:
+        """The batch as a message; compressed in a worker thread, which can take a while."""
+        encode = partial(encode_batch, batch, incarnations=incarnations, want_lengths=wanted.want_lengths)
+        kind = choose(wanted.accept_compression, batch.size, self._terms.compression)
+        if kind == NONE:
+            return encode()
+        return await asyncio.to_thread(encode, compression=kind)
 
     async def _ack(self, request: bytes, context: Any) -> bytes:
         grant = await self._door.grant_of(context, May.REPLICATE)
@@ -104,10 +150,15 @@ class WalStream:
         return wal_pb2.AckResponse(watermark_lsn=str(watermark)).SerializeToString()
 
     async def _get_lsn(self, request: bytes, context: Any) -> bytes:
-        await self._door.grant_of(context, May.REPLICATE)
+        grant = await self._door.grant_of(context, May.REPLICATE)
         parse(wal_pb2.GetLSNRequest, request)
         bounds = await self._subscriptions.bounds()
-        answer = wal_pb2.GetLSNResponse(head_lsn=str(bounds.head), oldest_lsn=str(bounds.oldest))
+        place = await self._subscriptions.place(_subscriber(context, grant))
+        answer = wal_pb2.GetLSNResponse(
+            head_lsn=str(bounds.head),
+            oldest_lsn=str(bounds.oldest),
+            place_lsn=str(place) if place is not None else "",
+        )
         return answer.SerializeToString()
 
 
@@ -125,7 +176,10 @@ class _Named:
             self._feeds = {tail.region_id: tail.name for tail in self._log.feeds()}
         new: dict[int, str] = {}
         for region_id in batch.regions & self._feeds.keys():
-            incarnation = self._log.tail(self._feeds[region_id]).incarnation
+            try:
+                incarnation = self._log.tail(self._feeds[region_id]).incarnation
+            except HeadraceError:  # the feed's state has been damaged meanwhile; its entries have not
+                continue
             if self._said.get(region_id) != incarnation:
                 new[region_id] = self._said[region_id] = incarnation
         return new

@@ -14,10 +14,10 @@ from starlette.types import Receive, Scope, Send
 from headrace.access.asgi import Guard, grant_of_scope
 from headrace.access.bearer import challenge_of
 from headrace.access.tokens import TokenVerifier
-from headrace.errors import HeadraceError, InvalidRequest, MethodNotAllowed, SequenceNotAvailable, TooLarge
+from headrace.errors import BodyTooSlow, HeadraceError, InvalidRequest, MethodNotAllowed, SequenceNotAvailable
 from headrace.runtime.logs import get_logger
 from headrace.server.guard import May, check_call, check_feed
-from headrace.server.http.bodies import UNREAD, answer_and_linger
+from headrace.server.http.bodies import UNREAD, Bodies, BodyTerms, answer_and_linger
 from headrace.server.http.compression import encoded
 from headrace.server.http.event_stream import EventStream, StreamTerms
 from headrace.server.http.problems import problem_response
@@ -33,13 +33,19 @@ class HttpFace:
     """The change feed API over one :class:`~headrace.server.service.Service`, as an ASGI application."""
 
     def __init__(
-        self, service: Service, *, verifier: TokenVerifier | None = None, streams: StreamTerms | None = None
+        self,
+        service: Service,
+        *,
+        verifier: TokenVerifier | None = None,
+        streams: StreamTerms | None = None,
+        bodies: BodyTerms | None = None,
     ) -> None:
-        """``verifier``: of the tokens that are taken; without it nobody is asked for one. ``streams``: the bounds of event
-        streams, if not the usual ones.
+        """``verifier``: of the tokens that are taken; without it nobody is asked for one. ``streams`` and ``bodies``: the
+        bounds of event streams and of request bodies, if not the usual ones.
         """
         self._service = service
         self._streams = streams if streams is not None else StreamTerms()
+        self.bodies = Bodies(bodies if bodies is not None else BodyTerms())
         self._guard = Guard(self._answer, verifier)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -54,7 +60,9 @@ class HttpFace:
             await self._check_caller(route, path, scope)
             if route.query is None and scope["query_string"]:
                 raise InvalidRequest(f"{route.path} takes no query parameters")
-            response = await route.handler(self._service, Call(route, path, request, self._streams))
+            response = await route.handler(
+                self._service, Call(route, path, request, self.bodies, self._streams)
+            )
             if not isinstance(response, EventStream):
                 response = await encoded(request, response)
         except ClientDisconnect:
@@ -69,6 +77,8 @@ class HttpFace:
             failure = HeadraceError("the server failed on this request; its log says why")
             await problem_response(failure)(scope, receive, send)
             return
+        finally:
+            self.bodies.release(scope)
         await response(scope, receive, send)
 
     async def _check_caller(self, route: Route, path: Mapping[str, str], scope: Scope) -> None:
@@ -89,8 +99,10 @@ async def _refuse(error: HeadraceError, scope: Scope, receive: Receive, send: Se
     challenge = challenge_of(error)
     if challenge is not None:
         headers["WWW-Authenticate"] = challenge
+    if isinstance(error, BodyTooSlow):
+        headers["Connection"] = "close"
     response = problem_response(error, headers)
-    if isinstance(error, TooLarge) and scope.get(UNREAD):
+    if scope.get(UNREAD) and "Connection" not in headers:
         await answer_and_linger(response, receive, send)
     else:
         await response(scope, receive, send)

@@ -12,13 +12,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headrace.access.asgi import grant_of_scope
+from headrace.access.connection import TRANSPORT
 from headrace.access.expiry import until_expired
 from headrace.errors import HeadraceError
 from headrace.errors.problem import problem_document
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.logs import get_logger
 from headrace.server.following import Follower
-from headrace.server.http.connection import TRANSPORT
 
 logger = get_logger("server.http")
 

@@ -11,27 +11,55 @@ import msgspec
 
 from headrace import __version__
 from headrace.errors import (
+    BodyTooSlow,
     Forbidden,
+    HeadersTooLarge,
     HeadraceError,
     InvalidRequest,
     KeysUnavailable,
+    ServerBusy,
+    StoreUnavailable,
+    TooLarge,
     Unauthenticated,
     Unavailable,
+    UriTooLong,
 )
 from headrace.server.guard import ROLES, May
 from headrace.server.http.bodies import JSON_TYPE, NDJSON_TYPE
+from headrace.server.http.event_stream import EVENTS_TYPE
 from headrace.server.http.problems import PROBLEM_TYPE, title_of
 from headrace.server.http.table import Route
 from headrace.wire.documents import FRAMES_TYPE, Problem
 
-EVERYWHERE: Final[tuple[type[HeadraceError], ...]] = (InvalidRequest, HeadraceError)
+EVERYWHERE: Final[tuple[type[HeadraceError], ...]] = (
+    InvalidRequest,
+    UriTooLong,
+    HeadersTooLarge,
+    HeadraceError,
+)
 """What any call can be answered."""
+WITH_BODY: Final[tuple[type[HeadraceError], ...]] = (TooLarge, BodyTooSlow, ServerBusy)
+"""What any call with a body can be answered."""
 
 _BEARER: Final = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "JWT",
     "description": "Needed where the server was started with --auth-jwks; `x-headrace-roles` says with one of which roles.",
+}
+_EVENT: Final = {
+    "type": "object",
+    "description": "One of the events. `data` is JSON: the feed's bounds, an EntryOut, or a Problem, then the stream ends.",
+    "properties": {
+        "event": {"type": "string", "enum": ["feed", "change", "error"]},
+        "data": {"type": "string"},
+        "id": {
+            "type": "string",
+            "pattern": "^[0-9]+$",
+            "description": "The reader's place: send it as Last-Event-ID.",
+        },
+        "retry": {"type": "integer"},
+    },
 }
 _REF: Final = "#/components/schemas/{name}"
 _DESCRIPTION: Final = (
@@ -41,11 +69,11 @@ _DESCRIPTION: Final = (
 )
 
 
-def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of ``routes``, ready for JSON."""
+def openapi_document(routes: Sequence[Route], *, authenticated: bool = True) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of ``routes``, ready for JSON. ``authenticated``: the server asks for tokens."""
     paths: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for route in routes:
-        paths[route.path][route.method.lower()] = _operation(route)
+        paths[route.path][route.method.lower()] = _operation(route, authenticated)
     kinds = {kind for route in routes for kind in (*route.bodies, route.answer) if kind is not None} | {
         Problem
     }
@@ -62,7 +90,7 @@ def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route, authenticated: bool) -> dict[str, Any]:
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in route.path_parameters
@@ -75,13 +103,17 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": _responses(route),
     }
     if route.may is not May.OPEN:
-        operation["security"] = [{"bearer": []}]
+        operation["security"] = [{"bearer": []}] if authenticated else [{}, {"bearer": []}]
         operation["x-headrace-roles"] = [str(role) for role in ROLES[route.may]]
     if route.bodies:
         content: dict[str, Any] = {JSON_TYPE: {"schema": _one_of(route.bodies)}}
         if route.ndjson:
             content[NDJSON_TYPE] = {"schema": {"type": "string", "description": "One EntryIn a line."}}
-        operation["requestBody"] = {"required": True, "content": content}
+        operation["requestBody"] = {
+            "required": True,
+            "content": content,
+            "description": f"At most {route.body_bytes_max} bytes.",
+        }
     return operation
 
 
@@ -107,7 +139,9 @@ def _parameters(kind: type[msgspec.Struct] | None, place: str) -> list[dict[str,
 
 
 def _responses(route: Route) -> dict[str, Any]:
-    free = {"type": "object" if route.media_type == JSON_TYPE else "string"}
+    free: dict[str, Any] = {"type": "object" if route.media_type == JSON_TYPE else "string"}
+    if route.media_type == EVENTS_TYPE:
+        free = _EVENT
     content: dict[str, Any] = {route.media_type: {"schema": _schema(route.answer) if route.answer else free}}
     done: dict[str, Any] = {"description": "Done.", "content": content}
     if route.frames:
@@ -125,9 +159,13 @@ def _responses(route: Route) -> dict[str, Any]:
         if route.status == 307:
             done["headers"] = {"Location": {"description": "Where it is.", "schema": {"type": "string"}}}
     responses = {str(route.status): done}
-    access = (Unauthenticated, Forbidden, KeysUnavailable) if route.may is not May.OPEN else ()
+    access: tuple[type[HeadraceError], ...] = ()
+    if route.may is not May.OPEN:
+        access = (Unauthenticated, Forbidden, KeysUnavailable)
+        access += () if route.from_memory else (StoreUnavailable,)
     by_status: defaultdict[int, list[type[HeadraceError]]] = defaultdict(list)
-    for kind in dict.fromkeys((*route.refusals, *access, *EVERYWHERE)):
+    sent = WITH_BODY if route.bodies else ()
+    for kind in dict.fromkeys((*route.refusals, *access, *sent, *EVERYWHERE)):
         by_status[kind.http_status].append(kind)
     for status, kinds in sorted(by_status.items()):
         responses[str(status)] = _problem(kinds)

@@ -12,13 +12,13 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.datastructures import Headers
 
 from headrace.entries.lsn import Lsn
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, UriTooLong
 from headrace.server.decoding import convert_text, parse_time, wrong
 from headrace.server.encoding import PostTerms
-from headrace.server.filters import EntryFilter, entry_filter
 from headrace.server.reading import Known, SinceTime, Start
 from headrace.server.rendering import ANSWER_BYTES_MAX, LIMIT_DEFAULT
 from headrace.wire.documents import U64, Document, Name, SequenceId
+from headrace.wire.filters import EntryFilter, entry_filter
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -230,9 +230,12 @@ class PostHeaders(msgspec.Struct, rename="kebab"):
 
 
 def parse_query(query: bytes, kind: type[T]) -> T:
-    """Return the query string as ``kind``; InvalidRequest for unknown, repeated, missing or out of bounds parameters."""
+    """Return the query string as ``kind``; InvalidRequest for unknown, repeated, missing or out of bounds parameters.
+
+    UriTooLong if there are too many bytes of them.
+    """
     if len(query) > QUERY_BYTES_MAX:
-        raise InvalidRequest(f"the query string has {len(query)} bytes; the most is {QUERY_BYTES_MAX}")
+        raise UriTooLong(f"the query string has {len(query)} bytes; the most is {QUERY_BYTES_MAX}")
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict")
     except ValueError:

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from headrace.server.decoding import wrong
-from headrace.server.filters import EVERYTHING
+from headrace.server.guard import claimant_of
 from headrace.server.http import parameters
 from headrace.server.http.compression import RenderedResponse
 from headrace.server.http.event_stream import STREAM_BYTES_MAX, EventStream
@@ -17,6 +17,7 @@ from headrace.server.reading import Known, SinceTime, Start
 from headrace.server.rendering import LIMIT_DEFAULT, Portion, stored_frames
 from headrace.server.service import Service
 from headrace.wire.documents import FRAMES_TYPE
+from headrace.wire.filters import EVERYTHING
 
 FEED = "change-feed-id"
 
@@ -57,6 +58,7 @@ async def poll(service: Service, call: Call) -> Response:
         timeout_ms=query.timeout_ms,
         known=_known(call.headers(parameters.PlaceHeaders).known(), start),
         portion=Portion(query.limit, query.limit_bytes, query.wanted()),
+        who=claimant_of(call.grant),
     )
     return RenderedResponse(rendered)
 
@@ -72,6 +74,7 @@ async def stream(service: Service, call: Call) -> Response:
         start,
         known=_known(query.known(headers), start),
         portion=Portion(bytes_max=STREAM_BYTES_MAX, wanted=query.wanted()),
+        who=claimant_of(call.grant),
     )
     return EventStream(follower, call.request, call.streams)
 

@@ -8,10 +8,11 @@ import msgspec
 from starlette.responses import Response
 
 from headrace import errors
+from headrace.access.grants import EVERYTHING
 from headrace.server.decoding import decode_entries
-from headrace.server.guard import May
+from headrace.server.guard import May, claimant_of
 from headrace.server.http import parameters, reading, snapshots
-from headrace.server.http.bodies import JSON_TYPE, NDJSON_TYPE, content_type, read_body
+from headrace.server.http.bodies import BODY_BYTES_MAX, JSON_TYPE, NDJSON_TYPE, content_type
 from headrace.server.http.event_stream import EVENTS_TYPE
 from headrace.server.http.openapi import openapi_document
 from headrace.server.http.table import Call, Route
@@ -20,7 +21,7 @@ from headrace.server.service import Service
 from headrace.server.workload import run_sized
 from headrace.wire import documents as doc
 from headrace.wire.hydration_documents import HydrationLease, TakeHydration
-from headrace.wire.retention_documents import RetentionView
+from headrace.wire.retention_documents import RetentionView, Rotated
 
 _ENTRY_BYTES: Final = 512
 """A guess at an entry's size, before anything is decoded."""
@@ -35,7 +36,7 @@ async def _append(service: Service, call: Call) -> Response:
     try:
         terms = call.headers(parameters.PostHeaders).terms()
         media_type = content_type(call.request, JSON_TYPE, NDJSON_TYPE)
-        body = await read_body(call.request)
+        body = await call.body()
         entries = await run_sized(
             len(body) // _ENTRY_BYTES, decode_entries, body, ndjson=media_type == NDJSON_TYPE
         )
@@ -64,12 +65,15 @@ async def _put_settings(service: Service, call: Call) -> Response:
 async def _register_listener(service: Service, call: Call) -> Response:
     ask = await call.document(doc.RegisterListener)
     await call.check_feed(service, ask.change_feed_id)
-    return _document(await service.register_listener(ask))
+    return _document(await service.register_listener(ask, claimant_of(call.grant)))
 
 
 async def _put_position(service: Service, call: Call) -> Response:
     place = await call.document(doc.PositionIn)
-    return _document(await service.put_position(call.path["listener-id"], call.path[reading.FEED], place))
+    who = claimant_of(call.grant)
+    return _document(
+        await service.put_position(call.path["listener-id"], call.path[reading.FEED], place, who)
+    )
 
 
 async def _feeds(service: Service, call: Call) -> Response:
@@ -82,6 +86,10 @@ async def _feed(service: Service, call: Call) -> Response:
 
 async def _retention(service: Service, call: Call) -> Response:
     return _document(await service.explain_retention())
+
+
+async def _rotate(service: Service, call: Call) -> Response:
+    return _document(service.rotate_streams())
 
 
 async def _metrics(service: Service, call: Call) -> Response:
@@ -106,7 +114,8 @@ async def _readyz(service: Service, call: Call) -> Response:
 
 
 async def _openapi(service: Service, call: Call) -> Response:
-    return _json(msgspec.json.encode(openapi_document(ROUTES)))
+    document = openapi_document(ROUTES, authenticated=call.grant != EVERYTHING)
+    return _json(msgspec.json.encode(document))
 
 
 def _document(document: msgspec.Struct, status: int = 200) -> Response:
@@ -117,18 +126,20 @@ def _json(content: bytes, status: int = 200) -> Response:
     return Response(content, status, media_type=JSON_TYPE)
 
 
-_WRITE: Final = (errors.StoreUnavailable, errors.WriterStopped, errors.ClockLead)
-_READ: Final = (
-    errors.FeedNotFound, errors.FeedRecreated, errors.BeyondHead, errors.SequenceNotAvailable, errors.SequenceLost,
-    errors.JournalCorrupt, errors.StoreUnavailable,
+_WRITE: Final = (errors.WriterStopped, errors.ClockLead, errors.DiskReserve)
+_START: Final = (
+    errors.FeedNotFound, errors.FeedRecreated, errors.BeyondHead, errors.SequenceNotAvailable, errors.JournalCorrupt,
 )  # fmt: skip
+_READ: Final = (*_START, errors.SequenceLost)
+"""A stream that comes to what is lost has begun: it says so by an event."""
+_LISTENER: Final = (errors.NotRegistered, errors.ListenerTaken, errors.MetadataCorrupt)
 
 ROUTES: Final = (
     Route(
         method="POST", path="/publishers/register", may=May.PUBLISH, handler=_register_publisher,
         summary="Claim a feed for a publisher; the feed is made if it isn't there",
         bodies=(doc.RegisterPublisher,), answer=doc.PublisherRegistered,
-        refusals=(errors.FeedOwned, errors.TooLarge, *_WRITE),
+        refusals=(errors.FeedOwned, errors.JournalCorrupt, errors.MetadataCorrupt, *_WRITE),
     ),
     Route(
         method="POST", path="/publishers/{agent-id}/release", may=May.ADMINISTER, handler=_release,
@@ -138,11 +149,12 @@ ROUTES: Final = (
     Route(
         method="POST", path="/feeds/{change-feed-id}/entries", may=May.PUBLISH, handler=_append,
         summary="Append one or several entries atomically; answered once they are durable",
-        headers=parameters.PostHeaders, bodies=(doc.EntryIn, doc.EntriesIn), ndjson=True, answer=doc.Appended,
+        headers=parameters.PostHeaders, bodies=(doc.EntryIn, doc.EntriesIn), ndjson=True, body_bytes_max=BODY_BYTES_MAX,
+        answer=doc.Appended,
         refusals=(
             errors.FeedNotFound, errors.NotRegistered, errors.Fenced, errors.Quarantined, errors.DuplicateEntry,
             errors.SequenceGap, errors.OffsetMismatch, errors.ExpectedOffsetRequired, errors.FeedRecreated,
-            errors.TooLarge, errors.JournalCorrupt, *_WRITE,
+            errors.JournalCorrupt, *_WRITE,
         ),
     ),
     Route(
@@ -158,72 +170,79 @@ ROUTES: Final = (
     ),
     Route(
         method="GET", path="/feeds/{change-feed-id}/settings", may=May.SEE, handler=_settings, answer=doc.FeedSettings,
-        summary="A feed's settings", refusals=(errors.FeedNotFound,),
+        summary="A feed's settings", refusals=(errors.FeedNotFound, errors.JournalCorrupt),
     ),
     Route(
         method="PUT", path="/feeds/{change-feed-id}/settings", may=May.PUBLISH, handler=_put_settings,
         summary="Change a feed's settings; what is left out stays as it is",
         bodies=(doc.ChangeSettings,), answer=doc.FeedSettings,
-        refusals=(errors.FeedNotFound, errors.TooLarge, *_WRITE),
+        refusals=(errors.FeedNotFound, errors.JournalCorrupt, *_WRITE),
     ),
     Route(
         method="GET", path="/feeds/{change-feed-id}/poll", may=May.LISTEN, handler=reading.poll,
         summary="Long poll: the entries after a sequence id, as soon as there are any",
         query=parameters.PollQuery, headers=parameters.PlaceHeaders, answer=doc.ChangesList,
-        refusals=(*_READ, errors.NotRegistered, errors.MetadataCorrupt),
+        refusals=(*_READ, *_LISTENER),
     ),
     Route(
         method="GET", path="/feeds/{change-feed-id}/stream", may=May.LISTEN, handler=reading.stream,
         summary="The entries after a sequence id as Server-Sent Events, then each as it comes",
         query=parameters.StreamQuery, headers=parameters.StreamHeaders, answer=None, media_type=EVENTS_TYPE,
-        refusals=(*_READ, errors.NotRegistered, errors.MetadataCorrupt),
+        refusals=(*_START, *_LISTENER),
     ),
     Route(
         method="POST", path="/listeners/register", may=May.LISTEN, handler=_register_listener,
         summary="Register a listener with a feed",
         bodies=(doc.RegisterListener,), answer=doc.ListenerRegistered,
-        refusals=(errors.FeedNotFound, errors.TooLarge),
+        refusals=(
+            errors.FeedNotFound, errors.ListenersTooMany, errors.ListenerTaken,
+            errors.JournalCorrupt, errors.MetadataCorrupt,
+        ),
     ),
     Route(
         method="PUT", path="/listeners/{listener-id}/feeds/{change-feed-id}/position", may=May.LISTEN, handler=_put_position,
         summary="Report a listener's durable place",
         bodies=(doc.PositionIn,), answer=doc.Position,
         refusals=(
-            errors.FeedNotFound, errors.NotRegistered, errors.FeedRecreated, errors.BeyondHead, errors.TooLarge,
-            errors.JournalCorrupt, errors.MetadataCorrupt,
+            errors.FeedNotFound, errors.FeedRecreated, errors.BeyondHead, errors.JournalCorrupt, *_LISTENER,
         ),
     ),
     Route(
         method="POST", path="/listeners/{listener-id}/feeds/{change-feed-id}/hydration", may=May.LISTEN,
         handler=snapshots.take_hydration, bodies=(TakeHydration,), answer=HydrationLease,
         summary="Take or renew a hydration lease: retention keeps what the listener needs next",
-        refusals=(errors.FeedNotFound, errors.NotRegistered, errors.TooLarge, errors.MetadataCorrupt, *_WRITE),
+        refusals=(errors.FeedNotFound, errors.JournalCorrupt, *_LISTENER),
     ),
     Route(
         method="DELETE", path="/listeners/{listener-id}/feeds/{change-feed-id}/hydration", may=May.LISTEN,
         handler=snapshots.end_hydration, answer=None, status=204, summary="End a hydration lease",
-        refusals=(errors.FeedNotFound, errors.StoreUnavailable),
+        refusals=(errors.FeedNotFound, errors.JournalCorrupt, errors.ListenerTaken, errors.MetadataCorrupt),
     ),
     Route(
         method="GET", path="/feeds/{change-feed-id}/snapshot", may=May.LISTEN, handler=snapshots.find_snapshot, answer=None,
         status=307, query=snapshots.SnapshotQuery, summary="Where the publisher serves its snapshot, with a ticket for it",
         refusals=(
-            errors.FeedNotFound, errors.NoSnapshot, errors.SnapshotForbidden, errors.MetadataCorrupt,
-            errors.StoreUnavailable,
+            errors.FeedNotFound, errors.NoSnapshot, errors.SnapshotForbidden, errors.JournalCorrupt,
+            errors.MetadataCorrupt,
         ),
     ),
     Route(
         method="GET", path="/feeds", may=May.LIST, handler=_feeds, answer=doc.FeedList,
         summary="All feeds: bounds, owner, listeners and subscribers with their lag",
+        refusals=(errors.JournalCorrupt,),
     ),
     Route(
         method="GET", path="/feeds/{change-feed-id}", may=May.SEE, handler=_feed, answer=doc.FeedView,
-        summary="One feed: bounds, owner, listeners and subscribers with their lag", refusals=(errors.FeedNotFound,),
+        summary="One feed: bounds, owner, listeners and subscribers with their lag",
+        refusals=(errors.FeedNotFound, errors.JournalCorrupt),
     ),
     Route(
         method="GET", path="/retention", may=May.ADMINISTER, handler=_retention, answer=RetentionView,
         summary="What retention keeps and would drop now, who holds it, and when the rest goes",
-        refusals=(errors.StoreUnavailable, errors.JournalCorrupt),
+    ),
+    Route(
+        method="POST", path="/streams/rotate", may=May.ADMINISTER, handler=_rotate, answer=Rotated, from_memory=True,
+        summary="Ask the subscribers of this server's open streams to begin a new file",
     ),
     Route(
         method="GET", path="/alarms", may=May.ADMINISTER, handler=_alarms, answer=doc.AlarmList,
@@ -238,7 +257,7 @@ ROUTES: Final = (
     ),
     Route(
         method="GET", path="/metrics", may=May.ADMINISTER, handler=_metrics, answer=None, media_type=METRICS_TYPE,
-        summary="Metrics in Prometheus' text format", refusals=(errors.StoreUnavailable, errors.JournalCorrupt),
+        summary="Metrics in Prometheus' text format", refusals=(errors.JournalCorrupt,),
     ),
     Route(
         method="GET", path="/openapi.json", may=May.OPEN, handler=_openapi, answer=None, summary="This description",

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
+from headrace.server.guard import claimant_of
 from headrace.server.http.bodies import JSON_TYPE
 from headrace.server.http.reading import FEED
 from headrace.server.http.table import Call
@@ -34,13 +35,14 @@ class SnapshotQuery(Document):
 async def take_hydration(service: Service, call: Call) -> Response:
     """Take or renew a lease."""
     ask = await call.document(TakeHydration)
-    lease = await service.hydrations.take(call.path[LISTENER], call.path[FEED], ask)
+    who = claimant_of(call.grant)
+    lease = await service.hydrations.take(call.path[LISTENER], call.path[FEED], ask, who)
     return Response(msgspec.json.encode(lease), media_type=JSON_TYPE)
 
 
 async def end_hydration(service: Service, call: Call) -> Response:
     """End a lease."""
-    await service.hydrations.end(call.path[LISTENER], call.path[FEED])
+    await service.hydrations.end(call.path[LISTENER], call.path[FEED], claimant_of(call.grant))
     return Response(status_code=204)
 
 

@@ -16,7 +16,7 @@ from headrace.access.grants import Grant
 from headrace.errors import HeadraceError, InvalidRequest, MethodNotAllowed, RouteNotFound
 from headrace.server.decoding import decode_document
 from headrace.server.guard import May, check_feed
-from headrace.server.http.bodies import JSON_TYPE, content_type, read_body
+from headrace.server.http.bodies import DOCUMENT_BYTES_MAX, JSON_TYPE, Bodies, content_type
 from headrace.server.http.event_stream import StreamTerms
 from headrace.server.http.parameters import parse_headers, parse_query
 from headrace.server.service import Service
@@ -28,12 +28,13 @@ T = TypeVar("T", bound=msgspec.Struct)
 class Call:
     """One request on its way to a use case. ``path`` holds the decoded path parameters by name.
 
-    ``streams``: the bounds of event streams at this server.
+    ``bodies``: those that this server holds. ``streams``: the bounds of its event streams.
     """
 
     route: Route
     path: dict[str, str]
     request: Request
+    bodies: Bodies
     streams: StreamTerms
 
     @property
@@ -53,10 +54,14 @@ class Call:
         """Return the headers that the route takes."""
         return parse_headers(self.request.headers, _declared(kind, self.route.headers))
 
+    async def body(self) -> bytes:
+        """Return the whole body, within the route's bound."""
+        return await self.bodies.read(self.request, self.route.body_bytes_max)
+
     async def document(self, kind: type[T]) -> T:
         """Return the JSON body as one of the route's documents."""
         content_type(self.request, JSON_TYPE)
-        return decode_document(await read_body(self.request), _declared(kind, *self.route.bodies))
+        return decode_document(await self.body(), _declared(kind, *self.route.bodies))
 
 
 Handler = Callable[[Service, Call], Awaitable[Response]]
@@ -71,7 +76,8 @@ class Route:
 
     ``answer`` is the document of the 200 (None: it has no schema), ``refusals`` are what can be answered instead, besides
     what every call can be answered. ``ndjson``, ``frames``: the body, the answer, may be of that media type too.
-    ``media_type``: of the 200. ``status``: what stands in place of the 200 (204, 307), then without a body.
+    ``from_memory``: it can be answered while the store is away. ``media_type``: of the 200. ``status``: what stands in place
+    of the 200 (204, 307), then without a body. ``body_bytes_max``: bytes of the largest body that is taken.
     """
 
     method: str
@@ -87,8 +93,10 @@ class Route:
     ndjson: bool = False
     frames: bool = False
     not_ready: bool = False
+    from_memory: bool = False
     media_type: str = JSON_TYPE
     status: int = 200
+    body_bytes_max: int = DOCUMENT_BYTES_MAX
     parts: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ not been seen for ``subscriber-expiry``."""
 BYTES_HIGH: Final = "retention-bytes"
 """Alarm: the journal takes so much of the byte cap that the cap will soon decide what goes."""
 FORGOTTEN_MAX: Final = 10_000
-"""Subscribers removed in one pass."""
+"""Subscribers, and listeners, removed in one pass."""
 GROWTH_LOOK_S: Final = 5.0
 """The journal's growth is looked at this often, so that the byte cap is kept between two passes too."""
 GROWTH_PARTS: Final = 16
@@ -67,6 +67,10 @@ class Retention:
         self._started_ms = self._time.now_ms()
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
+        self.on_due: list[Callable[[], object]] = []
+        """Called, in the event loop, before segments are dropped, and when only those who hold them keep them from it; once
+        for each that is due."""
+        self._due_position = 0
         self._unfinished = True
         """A drop may have ended half way, here or in an earlier process: what is not served may still take space."""
 
@@ -117,6 +121,7 @@ class Retention:
         survey = await self.survey()
         positions = {one.key: one.position for one in survey.consumers if one.position is not None}
         self.window.add(survey.at_s, survey.end, positions)
+        self._tell_due(survey.plan)
         if survey.plan.position > survey.segments[0].first_position or self._unfinished:
             try:
                 survey = await self._drop(survey)
@@ -125,7 +130,7 @@ class Retention:
                 await self._settle_alarms(replace(survey, plan=plan))
                 raise
         await self._settle_alarms(survey)
-        await asyncio.to_thread(self._forget_subscribers, survey.terms)
+        await asyncio.to_thread(self._forget, survey.terms)
         return survey
 
     async def _run(self) -> None:
@@ -165,6 +170,15 @@ class Retention:
                 return
             logger.info("segment sealed, so that it can age", position=f"{open_segment.first_position:#x}")
 
+    def _tell_due(self, plan: Plan) -> None:
+        due = max(
+            (one.segment.end for one in plan.fates if one.fate not in {Fate.OPEN, Fate.YOUNG}), default=0
+        )
+        if due > self._due_position:
+            self._due_position = due
+            for tell in self.on_due:
+                tell()
+
     async def _drop(self, survey: Survey) -> Survey:
         """Drop what still may go; returns the survey that was gone by."""
         log, before = self._log, survey.segments[0].first_position
@@ -185,14 +199,17 @@ class Retention:
             self._note_dropped(survey.plan, before, log.store.oldest_position())
         return survey
 
-    def _forget_subscribers(self, terms: Terms) -> None:
-        """Remove subscribers that have held nothing for long. After a start nobody expires, and nobody is removed either."""
+    def _forget(self, terms: Terms) -> None:
+        """Remove who has held nothing for long. After a start nobody expires, and nobody is removed either."""
         if terms.holds_if_seen_after_ms < 0:
             return
         before_ms = terms.holds_if_seen_after_ms - FORGET_MS + 1
         gone = self._log.metadata.forget_subscribers(before_ms, FORGOTTEN_MAX)
         if gone:
             logger.info("subscribers that were not seen for long are removed", subscribers=len(gone))
+        listeners = self._log.metadata.forget_listeners(before_ms, FORGOTTEN_MAX)
+        if listeners:
+            logger.info("listeners that were not seen for long are removed", listeners=len(listeners))
 
     def _note_dropped(self, plan: Plan, before: int, oldest: int) -> None:
         gone = [

@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14kdb/wal/v1/wal.proto\x12\nkdb.wal.v1\"\x8a\x03\n\x08WalEntry\x12\x0b\n\x03lsn\x18\x01 \x01(\t\x12\x17\n\x0f\x63ommitted_at_ms\x18\x02 \x01(\x04\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x12\n\nkey_prefix\x18\x04 \x01(\t\x12#\n\x07op_type\x18\x05 \x01(\x0e\x32\x12.kdb.wal.v1.OpType\x12\x0b\n\x03key\x18\x06 \x01(\x0c\x12\r\n\x05value\x18\x07 \x01(\x0c\x12\x0e\n\x06hlc_ts\x18\x08 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\t \x01(\x0c\x12\x12\n\nappend_end\x18\x64 \x01(\x08\x12\x11\n\tsource_tx\x18\x65 \x01(\x0c\x12\x10\n\x08tx_index\x18\x66 \x01(\x04\x12\x0f\n\x07tx_last\x18g \x01(\x08\x12\x16\n\x0esource_time_ms\x18h \x01(\x04\x12\x0c\n\x04\x63opy\x18i \x01(\x08\x12\x0f\n\x07\x63ontrol\x18j \x01(\t\x12\r\n\x05patch\x18k \x01(\x08\x12\x0f\n\x07\x63hanged\x18l \x03(\t\x12\x13\n\x06\x62\x65\x66ore\x18m \x01(\x0cH\x00\x88\x01\x01\x12\r\n\x05table\x18n \x03(\tB\t\n\x07_before\"F\n\x08Mutation\x12\x1e\n\x02op\x18\x01 \x01(\x0e\x32\x12.kdb.wal.v1.OpType\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\r\n\x05value\x18\x03 \x01(\x0c\"5\n\nBatchWrite\x12\'\n\tmutations\x18\x01 \x03(\x0b\x32\x14.kdb.wal.v1.Mutation\"\x97\x02\n\x08WalBatch\x12%\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x14.kdb.wal.v1.WalEntry\x12\x11\n\tfirst_lsn\x18\x02 \x01(\t\x12\x10\n\x08last_lsn\x18\x03 \x01(\t\x12,\n\x0b\x63ompression\x18\x04 \x01(\x0e\x32\x17.kdb.wal.v1.Compression\x12\x1a\n\x12\x63ompressed_entries\x18\x64 \x01(\x0c\x12\x15\n\rentry_lengths\x18\x65 \x01(\x0c\x12\x17\n\x0f\x66irst_local_lsn\x18\x66 \x01(\x04\x12\x16\n\x0elast_local_lsn\x18g \x01(\x04\x12-\n\x0cincarnations\x18h \x03(\x0b\x32\x17.kdb.wal.v1.Incarnation\"5\n\x0bIncarnation\x12\x11\n\tregion_id\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\xbb\x01\n\x10SubscribeRequest\x12\x11\n\tstart_lsn\x18\x01 \x01(\t\x12\x15\n\rtenant_filter\x18\x02 \x01(\t\x12\x19\n\x11key_prefix_filter\x18\x03 \x01(\t\x12\x17\n\x0f\x62\x61tch_size_hint\x18\x04 \x01(\r\x12\x33\n\x12\x61\x63\x63\x65pt_compression\x18\x64 \x03(\x0e\x32\x17.kdb.wal.v1.Compression\x12\x14\n\x0cwant_lengths\x18\x65 \x01(\x08\"|\n\x0bWalResponse\x12%\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x14.kdb.wal.v1.WalBatchH\x00\x12*\n\theartbeat\x18\x02 \x01(\x0b\x32\x15.kdb.wal.v1.HeartbeatH\x00\x12\x0f\n\x05\x65rror\x18\x03 \x01(\tH\x00\x42\t\n\x07payload\"0\n\tHeartbeat\x12\x13\n\x0b\x63urrent_lsn\x18\x01 \x01(\t\x12\x0e\n\x06rotate\x18\x64 \x01(\x08\"\x1d\n\nAckRequest\x12\x0f\n\x07\x61\x63k_lsn\x18\x01 \x01(\t\"$\n\x0b\x41\x63kResponse\x12\x15\n\rwatermark_lsn\x18\x01 \x01(\t\"\x0f\n\rGetLSNRequest\"6\n\x0eGetLSNResponse\x12\x10\n\x08head_lsn\x18\x01 \x01(\t\x12\x12\n\noldest_lsn\x18\x02 \x01(\t*1\n\x06OpType\x12\n\n\x06OP_PUT\x10\x00\x12\r\n\tOP_DELETE\x10\x01\x12\x0c\n\x08OP_BATCH\x10\x02*-\n\x0b\x43ompression\x12\x08\n\x04NONE\x10\x00\x12\n\n\x06SNAPPY\x10\x01\x12\x08\n\x04ZSTD\x10\x02\x32\xca\x01\n\tWalStream\x12\x44\n\tSubscribe\x12\x1c.kdb.wal.v1.SubscribeRequest\x1a\x17.kdb.wal.v1.WalResponse0\x01\x12\x36\n\x03\x41\x63k\x12\x16.kdb.wal.v1.AckRequest\x1a\x17.kdb.wal.v1.AckResponse\x12?\n\x06GetLSN\x12\x19.kdb.wal.v1.GetLSNRequest\x1a\x1a.kdb.wal.v1.GetLSNResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14kdb/wal/v1/wal.proto\x12\nkdb.wal.v1\"\x8a\x03\n\x08WalEntry\x12\x0b\n\x03lsn\x18\x01 \x01(\t\x12\x17\n\x0f\x63ommitted_at_ms\x18\x02 \x01(\x04\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x12\n\nkey_prefix\x18\x04 \x01(\t\x12#\n\x07op_type\x18\x05 \x01(\x0e\x32\x12.kdb.wal.v1.OpType\x12\x0b\n\x03key\x18\x06 \x01(\x0c\x12\r\n\x05value\x18\x07 \x01(\x0c\x12\x0e\n\x06hlc_ts\x18\x08 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\t \x01(\x0c\x12\x12\n\nappend_end\x18\x64 \x01(\x08\x12\x11\n\tsource_tx\x18\x65 \x01(\x0c\x12\x10\n\x08tx_index\x18\x66 \x01(\x04\x12\x0f\n\x07tx_last\x18g \x01(\x08\x12\x16\n\x0esource_time_ms\x18h \x01(\x04\x12\x0c\n\x04\x63opy\x18i \x01(\x08\x12\x0f\n\x07\x63ontrol\x18j \x01(\t\x12\r\n\x05patch\x18k \x01(\x08\x12\x0f\n\x07\x63hanged\x18l \x03(\t\x12\x13\n\x06\x62\x65\x66ore\x18m \x01(\x0cH\x00\x88\x01\x01\x12\r\n\x05table\x18n \x03(\tB\t\n\x07_before\"F\n\x08Mutation\x12\x1e\n\x02op\x18\x01 \x01(\x0e\x32\x12.kdb.wal.v1.OpType\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\r\n\x05value\x18\x03 \x01(\x0c\"5\n\nBatchWrite\x12\'\n\tmutations\x18\x01 \x03(\x0b\x32\x14.kdb.wal.v1.Mutation\"\x97\x02\n\x08WalBatch\x12%\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x14.kdb.wal.v1.WalEntry\x12\x11\n\tfirst_lsn\x18\x02 \x01(\t\x12\x10\n\x08last_lsn\x18\x03 \x01(\t\x12,\n\x0b\x63ompression\x18\x04 \x01(\x0e\x32\x17.kdb.wal.v1.Compression\x12\x1a\n\x12\x63ompressed_entries\x18\x64 \x01(\x0c\x12\x15\n\rentry_lengths\x18\x65 \x01(\x0c\x12\x17\n\x0f\x66irst_local_lsn\x18\x66 \x01(\x04\x12\x16\n\x0elast_local_lsn\x18g \x01(\x04\x12-\n\x0cincarnations\x18h \x03(\x0b\x32\x17.kdb.wal.v1.Incarnation\"5\n\x0bIncarnation\x12\x11\n\tregion_id\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\xe1\x01\n\x10SubscribeRequest\x12\x11\n\tstart_lsn\x18\x01 \x01(\t\x12\x15\n\rtenant_filter\x18\x02 \x01(\t\x12\x19\n\x11key_prefix_filter\x18\x03 \x01(\t\x12\x17\n\x0f\x62\x61tch_size_hint\x18\x04 \x01(\r\x12\x33\n\x12\x61\x63\x63\x65pt_compression\x18\x64 \x03(\x0e\x32\x17.kdb.wal.v1.Compression\x12\x14\n\x0cwant_lengths\x18\x65 \x01(\x08\x12\x15\n\rstart_time_ms\x18\x66 \x01(\x04\x12\r\n\x05shard\x18g \x01(\t\"|\n\x0bWalResponse\x12%\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x14.kdb.wal.v1.WalBatchH\x00\x12*\n\theartbeat\x18\x02 \x01(\x0b\x32\x15.kdb.wal.v1.HeartbeatH\x00\x12\x0f\n\x05\x65rror\x18\x03 \x01(\tH\x00\x42\t\n\x07payload\"0\n\tHeartbeat\x12\x13\n\x0b\x63urrent_lsn\x18\x01 \x01(\t\x12\x0e\n\x06rotate\x18\x64 \x01(\x08\"\x1d\n\nAckRequest\x12\x0f\n\x07\x61\x63k_lsn\x18\x01 \x01(\t\"$\n\x0b\x41\x63kResponse\x12\x15\n\rwatermark_lsn\x18\x01 \x01(\t\"\x0f\n\rGetLSNRequest\"I\n\x0eGetLSNResponse\x12\x10\n\x08head_lsn\x18\x01 \x01(\t\x12\x12\n\noldest_lsn\x18\x02 \x01(\t\x12\x11\n\tplace_lsn\x18\x64 \x01(\t*1\n\x06OpType\x12\n\n\x06OP_PUT\x10\x00\x12\r\n\tOP_DELETE\x10\x01\x12\x0c\n\x08OP_BATCH\x10\x02*-\n\x0b\x43ompression\x12\x08\n\x04NONE\x10\x00\x12\n\n\x06SNAPPY\x10\x01\x12\x08\n\x04ZSTD\x10\x02\x32\xca\x01\n\tWalStream\x12\x44\n\tSubscribe\x12\x1c.kdb.wal.v1.SubscribeRequest\x1a\x17.kdb.wal.v1.WalResponse0\x01\x12\x36\n\x03\x41\x63k\x12\x16.kdb.wal.v1.AckRequest\x1a\x17.kdb.wal.v1.AckResponse\x12?\n\x06GetLSN\x12\x19.kdb.wal.v1.GetLSNRequest\x1a\x1a.kdb.wal.v1.GetLSNResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kdb.wal.v1.wal_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OPTYPE']._serialized_start=1405
-  _globals['_OPTYPE']._serialized_end=1454
-  _globals['_COMPRESSION']._serialized_start=1456
-  _globals['_COMPRESSION']._serialized_end=1501
+  _globals['_OPTYPE']._serialized_start=1462
+  _globals['_OPTYPE']._serialized_end=1511
+  _globals['_COMPRESSION']._serialized_start=1513
+  _globals['_COMPRESSION']._serialized_end=1558
   _globals['_WALENTRY']._serialized_start=37
   _globals['_WALENTRY']._serialized_end=431
   _globals['_MUTATION']._serialized_start=433
@@ -46,19 +46,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INCARNATION']._serialized_start=842
   _globals['_INCARNATION']._serialized_end=895
   _globals['_SUBSCRIBEREQUEST']._serialized_start=898
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=1085
-  _globals['_WALRESPONSE']._serialized_start=1087
-  _globals['_WALRESPONSE']._serialized_end=1211
-  _globals['_HEARTBEAT']._serialized_start=1213
-  _globals['_HEARTBEAT']._serialized_end=1261
-  _globals['_ACKREQUEST']._serialized_start=1263
-  _globals['_ACKREQUEST']._serialized_end=1292
-  _globals['_ACKRESPONSE']._serialized_start=1294
-  _globals['_ACKRESPONSE']._serialized_end=1330
-  _globals['_GETLSNREQUEST']._serialized_start=1332
-  _globals['_GETLSNREQUEST']._serialized_end=1347
-  _globals['_GETLSNRESPONSE']._serialized_start=1349
-  _globals['_GETLSNRESPONSE']._serialized_end=1403
-  _globals['_WALSTREAM']._serialized_start=1504
-  _globals['_WALSTREAM']._serialized_end=1706
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=1123
+  _globals['_WALRESPONSE']._serialized_start=1125
+  _globals['_WALRESPONSE']._serialized_end=1249
+  _globals['_HEARTBEAT']._serialized_start=1251
+  _globals['_HEARTBEAT']._serialized_end=1299
+  _globals['_ACKREQUEST']._serialized_start=1301
+  _globals['_ACKREQUEST']._serialized_end=1330
+  _globals['_ACKRESPONSE']._serialized_start=1332
+  _globals['_ACKRESPONSE']._serialized_end=1368
+  _globals['_GETLSNREQUEST']._serialized_start=1370
+  _globals['_GETLSNREQUEST']._serialized_end=1385
+  _globals['_GETLSNRESPONSE']._serialized_start=1387
+  _globals['_GETLSNRESPONSE']._serialized_end=1460
+  _globals['_WALSTREAM']._serialized_start=1561
+  _globals['_WALSTREAM']._serialized_end=1763
 # @@protoc_insertion_point(module_scope)

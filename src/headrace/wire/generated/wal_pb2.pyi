@@ -116,20 +116,24 @@ class Incarnation(_message.Message):
     def __init__(self, region_id: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
-    __slots__ = ("start_lsn", "tenant_filter", "key_prefix_filter", "batch_size_hint", "accept_compression", "want_lengths")
+    __slots__ = ("start_lsn", "tenant_filter", "key_prefix_filter", "batch_size_hint", "accept_compression", "want_lengths", "start_time_ms", "shard")
     START_LSN_FIELD_NUMBER: _ClassVar[int]
     TENANT_FILTER_FIELD_NUMBER: _ClassVar[int]
     KEY_PREFIX_FILTER_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_HINT_FIELD_NUMBER: _ClassVar[int]
     ACCEPT_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     WANT_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
     start_lsn: str
     tenant_filter: str
     key_prefix_filter: str
     batch_size_hint: int
     accept_compression: _containers.RepeatedScalarFieldContainer[Compression]
     want_lengths: bool
-    def __init__(self, start_lsn: _Optional[str] = ..., tenant_filter: _Optional[str] = ..., key_prefix_filter: _Optional[str] = ..., batch_size_hint: _Optional[int] = ..., accept_compression: _Optional[_Iterable[_Union[Compression, str]]] = ..., want_lengths: _Optional[bool] = ...) -> None: ...
+    start_time_ms: int
+    shard: str
+    def __init__(self, start_lsn: _Optional[str] = ..., tenant_filter: _Optional[str] = ..., key_prefix_filter: _Optional[str] = ..., batch_size_hint: _Optional[int] = ..., accept_compression: _Optional[_Iterable[_Union[Compression, str]]] = ..., want_lengths: _Optional[bool] = ..., start_time_ms: _Optional[int] = ..., shard: _Optional[str] = ...) -> None: ...
 
 class WalResponse(_message.Message):
     __slots__ = ("batch", "heartbeat", "error")
@@ -166,9 +170,11 @@ class GetLSNRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetLSNResponse(_message.Message):
-    __slots__ = ("head_lsn", "oldest_lsn")
+    __slots__ = ("head_lsn", "oldest_lsn", "place_lsn")
     HEAD_LSN_FIELD_NUMBER: _ClassVar[int]
     OLDEST_LSN_FIELD_NUMBER: _ClassVar[int]
+    PLACE_LSN_FIELD_NUMBER: _ClassVar[int]
     head_lsn: str
     oldest_lsn: str
-    def __init__(self, head_lsn: _Optional[str] = ..., oldest_lsn: _Optional[str] = ...) -> None: ...
+    place_lsn: str
+    def __init__(self, head_lsn: _Optional[str] = ..., oldest_lsn: _Optional[str] = ..., place_lsn: _Optional[str] = ...) -> None: ...
