@@ -17,6 +17,7 @@ Two listeners under one id can't both do it: who claims a bookmark fences the on
 from __future__ import annotations
 
 import re
+import threading
 import uuid
 from collections.abc import Callable
 from importlib.resources import files
@@ -68,6 +69,8 @@ class PostgresBookmarks:
         self._dsn = dsn
         self._holder = uuid.uuid4()
         self._connection: psycopg.Connection[Any] | None = None
+        self._turn = threading.RLock()
+        """One call at a time: a connection that is closed under a call would leave that waiting for ever."""
         self._run(_prepare)
 
     def load(self, listener_id: str, feed: str) -> Bookmark | None:
@@ -179,9 +182,10 @@ class PostgresBookmarks:
 
     def close(self) -> None:
         """Close the connection; does nothing the second time."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        with self._turn:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
 
     def _steps(self, listener_id: str, feed: str, bookmark: Bookmark) -> list[tuple[str, Any]]:
         lsn = None if bookmark.lsn is None else str(bookmark.lsn)
@@ -201,13 +205,14 @@ class PostgresBookmarks:
     def _run(self, body: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Run ``body``, once more on a new connection if the old one is lost: every body may run twice."""
         try:
-            try:
-                return body(self._connected())
-            except (psycopg.OperationalError, psycopg.InterfaceError):
-                if self._connection is None or not self._connection.broken:
-                    raise
-                self.close()
-                return body(self._connected())
+            with self._turn:
+                try:
+                    return body(self._connected())
+                except (psycopg.OperationalError, psycopg.InterfaceError):
+                    if self._connection is None or not self._connection.broken:
+                        raise
+                    self.close()
+                    return body(self._connected())
         except psycopg.Error as error:
             text = " ".join((error.diag.message_primary or str(error)).split())
             failed = SourceUnavailable(

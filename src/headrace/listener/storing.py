@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from headrace.errors import Recovery, SourceUnavailable
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.logs import get_logger
+from headrace.runtime.threads import in_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,13 +33,14 @@ class StoreCalls:
     async def __call__(self, call: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Return what ``call`` of a store does, in a thread; again with backoff where it may pass.
 
-        Every call of a store may be made twice: it then comes to the same. Raises what the store does, SourceUnavailable
+        Every call of a store may be made twice: it then comes to the same. One that is under way is waited for, whoever
+        cancels: the store's next call, or its end, must not meet it. Raises what the store does, SourceUnavailable
         where it says that waiting is no use (``recovery``).
         """
         backoff = Backoff()
         while True:
             try:
-                return await asyncio.to_thread(call, *given, **named)
+                return await in_thread(partial(call, *given, **named))
             except SourceUnavailable as error:
                 gave_up = self._failures_max is not None and backoff.failures >= self._failures_max
                 if gave_up or not error.may_pass:

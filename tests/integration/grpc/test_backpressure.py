@@ -168,7 +168,7 @@ async def test_streams_that_were_cut_off_leave_nothing_while_their_connection_st
         assert face._wal_stream is not None
         calls = face._wal_stream.calls
         stuck = [channel.unary_stream(SUBSCRIBE)(b"") for _ in range(20)]
-        await async_wait_until(lambda: len(calls) == len(stuck), what="the streams to be open")
+        await asyncio.gather(*(call.initial_metadata() for call in stuck))
         await async_wait_until(lambda: len(calls) == 0, what="the streams to be let go of")
         again = channel.unary_stream(SUBSCRIBE)(b"")
         async with asyncio.timeout(60):

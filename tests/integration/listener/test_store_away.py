@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 
 import pytest
@@ -81,6 +82,21 @@ async def test_a_listener_outlasts_its_store(
     if way == "run":
         with closing(open_bookmarks(database.dsn)) as store:
             assert [entry.sequence_id for entry in store.parked("l", feed.name)] == [3, 4]
+
+
+def test_who_closes_a_store_waits_for_the_call_that_is_under_way(database: Database, proxy: Proxy) -> None:
+    """Else the call would wait for ever on a connection that is gone."""
+    store = open_bookmarks(through(database, proxy))
+    proxy.freeze()
+    with ThreadPoolExecutor(2) as threads:
+        load = threads.submit(store.load, "l", "shop")
+        close = threads.submit(store.close)
+        wait([load, close], timeout=0.2)
+        assert not load.done()
+        assert not close.done()
+        proxy.thaw()
+        assert load.result(60) is None
+        close.result(60)
 
 
 async def test_a_drain_gives_a_store_that_stays_away_up(

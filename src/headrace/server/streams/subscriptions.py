@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import BackpressureTimeout, InvalidRequest, StoreUnavailable, Unavailable
@@ -18,6 +18,7 @@ from headrace.log.log import Log
 from headrace.log.metadata.contract import SubscriberRow
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.logs import get_logger
+from headrace.runtime.threads import in_thread
 from headrace.server.streams.acks import Acks
 from headrace.server.streams.places import Subscriber
 from headrace.server.streams.selection import Selection
@@ -37,7 +38,6 @@ from headrace.wire.batch import BATCH_ENTRIES_MAX, Batch, Heartbeat
 
 logger = get_logger("server")
 
-T = TypeVar("T")
 
 SEEN_EVERY_S: Final = 60.0
 """How often it is written down that subscribers with an open stream are there."""
@@ -175,7 +175,7 @@ class Subscriptions:
                 f"{self._terms.streams_max} streams are open at this server, which is the most",
                 hint="Try again later, or at another server of the store.",
             )
-        begin = await _in_thread(partial(self._log.store.without_drops, partial(self._begin, who, ask)))
+        begin = await in_thread(partial(self._log.store.without_drops, partial(self._begin, who, ask)))
         entries_max = min(ask.entries_max, self._terms.batch_entries)
         stream = _Stream(who, SendQueue(self._terms, begin.walked, entries_max), begin.below, begin.below)
         self._streams.setdefault(who, set()).add(stream)
@@ -280,7 +280,7 @@ class Subscriptions:
                     selection=ask.selection,
                 )
                 async with self._turn(ask.selection):
-                    chunk = await _in_thread(partial(read, store, position, walked))
+                    chunk = await in_thread(partial(read, store, position, walked))
                 position, walked = chunk.end, chunk.walked
                 queue.put(chunk.batches, walked)
         except Exception as end:  # noqa: BLE001  # raised where the stream is read
@@ -314,18 +314,3 @@ class Subscriptions:
 
 def _stopping() -> Unavailable:
     return Unavailable("the server is stopping", hint="Subscribe again from the last LSN that was acked.")
-
-
-async def _in_thread(read: Callable[[], T]) -> T:
-    """Return what a worker thread reads. A thread can't be cancelled and the store must outlive it, so it is waited for."""
-    reading = asyncio.ensure_future(asyncio.to_thread(read))
-    try:
-        return await asyncio.shield(reading)
-    except asyncio.CancelledError:
-        while not reading.done():
-            with suppress(asyncio.CancelledError):  # raised below, however often it comes
-                await asyncio.wait({reading})
-        raise
-    finally:
-        if reading.done() and not reading.cancelled():
-            reading.exception()
