@@ -162,6 +162,24 @@ def test_who_gets_in_over_http(
         assert answer.headers["www-authenticate"].startswith("Bearer ")
 
 
+async def streamed(
+    channel: grpc.aio.Channel, method: str, request: bytes, metadata: tuple[tuple[str, str], ...]
+) -> grpc.StatusCode:
+    """How a stream that sends one request ends.
+
+    A call that was refused before it is written to fails in ways that only its status tells apart; and where the write meets
+    the very end, gRPC puts an error of its own in the status's place (grpc/grpc#36066): then it is asked again.
+    """
+    while True:
+        call = channel.stream_stream(method)(metadata=metadata)
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await call.write(request)
+            await call.done_writing()
+            await call.read()
+        if "Internal error from Core" not in (await call.details() or ""):
+            return await call.code()
+
+
 @pytest.mark.parametrize("caller", sorted(ALL))
 @pytest.mark.parametrize("method", METHODS)
 async def test_who_gets_in_over_grpc(
@@ -175,13 +193,7 @@ async def test_who_gets_in_over_grpc(
         status = grpc.StatusCode.OK
         try:
             if method.endswith("/AppendStream"):
-                call = channel.stream_stream(method)(metadata=metadata)
-                # A call that was refused before it is written to fails in ways that only its status tells apart.
-                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    await call.write(request)
-                    await call.done_writing()
-                    await call.read()
-                status = await call.code()
+                status = await streamed(channel, method, request, metadata)
             elif method.endswith("/Subscribe"):
                 await channel.unary_stream(method)(request, metadata=metadata).read()
             else:
