@@ -49,7 +49,7 @@ class Mending:
         self.mode = rng.choice((Mode.SKIP, Mode.CUT))
         self.frames: list[FrameHeader] = []
         self.gone: list[FrameHeader] = []
-        self.is_holed = self.is_mended = False
+        self.is_holed = self.is_mended = self.has_cost = False
         self.world = World()
         self.regions: dict[str, int] = {}
 
@@ -199,6 +199,7 @@ class Mending:
         with closing(self._opened()) as repair, closing(repair.examine()) as findings:
             plan = repair.plan(findings, self.mode)
             self.say(f"repair {self.mode}: lost {plan.lost}, new incarnations {plan.recreated}")
+            self.has_cost = self.has_cost or bool(plan.lost) or bool(plan.recreated)
             repair.apply(plan)
 
     def _opened(self) -> Repair:

@@ -307,7 +307,7 @@ class Simulation:
         mending = Mending(self.rng, self.disk, self.clock, self.contents, self.say)
         self._store, store = None, self.store
         mending.leave_to_decide(store, world)
-        self.take(mending, "repair of a doubtful end")
+        self.take(mending, "repair of a doubtful end", self.states)
 
     def repair(self) -> None:
         """Damage a journal, look at it, and repair it: the world loses what the repair says, and nothing else."""
@@ -326,11 +326,18 @@ class Simulation:
         self.store.close()
         self._store = None
 
-    def take(self, mending: Mending, what: str) -> None:
-        """Repair, and take the world as it is then."""
+    def take(self, mending: Mending, what: str, possible: Sequence[World] = ()) -> None:
+        """Repair, and take the world as it is then.
+
+        ``possible``: the worlds that a crash may have left. Where a repair took nothing away, it is one of them: what was
+        not answered, and stands whole above a doubtful end, may be there from then on.
+        """
         self.disk = mending.repaired()
         self.opened()
-        self.states = [mending.world_after(self.store)]
+        if possible and not mending.has_cost:
+            self.states = [self.contents.state_of(self.store, possible)]
+        else:
+            self.states = [mending.world_after(self.store)]
         if mending.is_cut:
             self.shown_end = self.store.end()
         self.shown = {tail.name: tail.head for tail in self.store.tails()}
