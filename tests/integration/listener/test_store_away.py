@@ -66,6 +66,8 @@ async def test_a_listener_outlasts_its_store(
         async with Listener(server.url, feed.name, "l", store, settings=settings) as listener:
             task = asyncio.create_task(follow(listener))
             await async_wait_until(lambda: got == [1] or task.done(), what="the first change")
+            # Whoever asks for batches says "done" and waits; else the cut may come in the middle of that.
+            await async_wait_until(lambda: asyncio.to_thread(store.load, "l", feed.name), what="its bookmark")
             await asyncio.to_thread(proxy.cut)
             feed.post({"key": "a", "changes": {"n": 2}}, {"key": "b", "changes": {"n": 3}})
             await async_wait_until(lambda: 2 in got or task.done(), what="the second change")
