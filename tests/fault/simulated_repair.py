@@ -179,11 +179,13 @@ class Mending:
                 self._repair_once()
             except OSError as error:
                 self.say(f"a repair failed: {error}")
+                self.is_mended = True  # the next one goes over what this one may have skipped
                 continue
             except PowerCut:
                 kind = self.rng.choice(list(Crash))
                 self.say(f"crashed in a repair: {kind}")
                 self.disk = self.disk.crash(kind)
+                self.is_mended = True
                 continue
             self.disk.crash_at, self.disk.faults = None, []
             if self.rng.random() < 0.5:

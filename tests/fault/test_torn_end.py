@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,9 @@ import pytest
 from headrace.errors import JournalCorrupt, JournalLoss, StoreUnavailable
 from headrace.log.files.store import FileStore
 from headrace.testing.disk import Fault, FaultyDisk, PowerLossDisk, Step
+from headrace.testing.memory import Crash
 from headrace.wire.frame import FIRST_POSITION, HEADER_SIZE
-from headrace.wire.mark import SLOT_SIZE
+from headrace.wire.mark import SLOT_SIZE, Mark, decode_marks
 from tests.bench import expecting
 from tests.fault.journals import (
     copied,
@@ -23,6 +26,7 @@ from tests.fault.journals import (
     set_mark,
     snapshot,
 )
+from tests.fault.memory_journals import FOLDER, made
 
 ONE_SEGMENT = 1 << 20
 
@@ -279,3 +283,23 @@ def test_folder_that_was_only_just_made(tmp_path: Path) -> None:
     segments(tmp_path / "a")[0].unlink()
     with opened(tmp_path / "a") as bench:
         assert bench.register("a").region_id == 1
+
+
+def test_a_cut_that_was_never_synced_is_durable_once_the_journal_is_open() -> None:
+    """Else frames that nobody answered could come back by a power failure, after others were judged without them."""
+    truth = made(ONE_SEGMENT)
+    newest_frame = truth.headers[-1]
+    for seed in range(20):
+        disk = truth.disk(random.Random(seed))
+        mark = decode_marks(disk.bytes_of(FOLDER / "mark"), "mark")
+        assert mark is not None
+        older = Mark(mark.counter + 1, newest_frame.position, 0)
+        with closing(disk.open(FOLDER / "mark")) as file:
+            file.write_at(older.offset, older.encode())
+            file.sync()
+        (segment,) = disk.list(FOLDER / "journal", ".seg")
+        with closing(disk.open(segment)) as file:
+            file.truncate(file.size() - newest_frame.size)  # by a process that is killed right then
+        FileStore(FOLDER, disk=disk.crash(Crash.KILL)).close()
+        with closing(FileStore(FOLDER, disk=disk.crash(Crash.POWER))) as store:
+            assert store.end() == newest_frame.position

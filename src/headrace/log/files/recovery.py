@@ -133,7 +133,8 @@ def _take_over(disk: Disk, segment: SegmentFile, mark: MarkFile, torn_folder: Pa
         segment.write(begin, kept)
         if not is_doubtful:
             segment.cut(found.end)
-        segment.sync()
+    # Where nothing stands above, a process before us may have cut it, and been killed before the cut was durable.
+    segment.sync()
     if kept:
         logger.info("frames above the mark were taken over", bytes=len(kept), end=found.end)
 
