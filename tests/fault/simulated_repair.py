@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -136,7 +136,12 @@ class Mending:
             return  # the mark: its other copy has never been written, or is older than the newest segment
         with closing(store):
             _walk_on(store)
-            is_doubtful = any("may have been acknowledged" in alarm for alarm in store.alarms)
+            # Where damage below the mark blocks the writer, what stands above a mark that may be too low is not looked at.
+            is_blocked = store.not_writable() is not None
+            is_doubtful = any(
+                "may have been acknowledged" in alarm or (is_blocked and "the copy of the mark" in alarm)
+                for alarm in store.alarms
+            )
             for name, feed in self.world.feeds.items():
                 tail = store.tail(name)
                 if tail is None or tail.region_id != self.regions[name]:
@@ -198,6 +203,7 @@ class Mending:
         raise AssertionError("the damage can't be repaired")
 
     def _repair_once(self) -> None:
+        self.clock.ms += 1000  # a person asks for it
         with closing(self._opened()) as repair, closing(repair.examine()) as findings:
             plan = repair.plan(findings, self.mode)
             self.say(f"repair {self.mode}: lost {plan.lost}, new incarnations {plan.recreated}")
@@ -213,6 +219,23 @@ class Mending:
         return self.mode == Mode.CUT and bool(self.gone)
 
     # -- what the world is now ----------------------------------------------------------------------------------------
+
+    def begin_at(self, store: FileStore, possible: Sequence[World]) -> None:
+        """Of the worlds that a crash may have left, in the order of their appends: it was the first that covers ``store``.
+
+        What was not answered, and stands whole in front of what a repair cut, may be there from then on.
+        """
+        tails = {tail.name: tail for tail in store.tails()}
+        self.regions |= {
+            tail.name: tail.region_id for tail in tails.values() if tail.name not in self.regions
+        }
+        for world in possible:
+            if all(
+                name in world.feeds and tail.next_sequence_id <= world.feeds[name].next
+                for name, tail in tails.items()
+            ):
+                self.world = world
+                return
 
     def world_after(self, store: FileStore) -> World:
         """Return the world behind the repair, once it is found that only what had to go is gone, and readers find out."""

@@ -337,6 +337,7 @@ class Simulation:
         if possible and not mending.has_cost:
             self.states = [self.contents.state_of(self.store, possible)]
         else:
+            mending.begin_at(self.store, possible)
             self.states = [mending.world_after(self.store)]
         if mending.is_cut:
             self.shown_end = self.store.end()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from headrace.entries.hlc import HybridClock
+from headrace.entries.hlc import HybridClock, to_ms
 from headrace.errors import Usage
 from headrace.log.control import Control, ControlKind, control_header
 from headrace.log.damage import Damage, DamageKind
@@ -34,7 +34,7 @@ def skip(work: Repairing, bad: Sequence[Damage]) -> None:
         )
     last = work.findings.segments[-1]
     final = rebuilt(last, last.end)
-    lost = lost_ranges(work.findings)
+    lost, now_ms = lost_ranges(work.findings), to_ms(_clock(work, final).last)
     tails: list[FeedTail] = []
     for tail in final.replay.state.feeds.values():
         gone = [gap for gap in lost.get(tail.region_id, []) if gap not in tail.lost]
@@ -43,7 +43,7 @@ def skip(work: Repairing, bad: Sequence[Damage]) -> None:
             work.made.lost[tail.name] = gone
             work.made.recreated.append(tail.name)
             known = sorted({*tail.lost, *gone}, key=lambda gap: gap.first_sequence_id)
-            claimed = final.fenced(tail) if changed else tail
+            claimed = final.fenced(tail, now_ms) if changed else tail
             begin = min(
                 known[0].first_sequence_id if known else tail.next_sequence_id, tail.first_sequence_id
             )
@@ -102,7 +102,7 @@ def cut(work: Repairing, bad: Sequence[Damage]) -> None:
     last = segments[-1]
     final, at = rebuilt(last, last.end), rebuilt(segment, position)
     hidden = final.uncertain or any(damage.kind in {DamageKind.GAP, DamageKind.END} for damage in bad)
-    lost = lost_ranges(work.findings)
+    lost, now_ms = lost_ranges(work.findings), to_ms(_clock(work, final).last)
     tails: list[FeedTail] = []
     for tail in final.replay.state.feeds.values():
         then = at.replay.state.feeds.get(tail.name)
@@ -114,7 +114,7 @@ def cut(work: Repairing, bad: Sequence[Damage]) -> None:
                 work.made.lost[tail.name] = [LostRange(left.next_sequence_id, tail.head)]
             left = msgspec.structs.replace(left, incarnation=str(uuid.uuid4()))
         if unsure:  # the frame that can't be read may be the one that told what an earlier repair skipped
-            left = final.fenced(_knowing(left, lost.get(tail.region_id, ())))
+            left = final.fenced(_knowing(left, lost.get(tail.region_id, ())), now_ms)
         if left != then:
             tails.append(left)
     frames, global_ts = _controls(work, tails, position, final)
@@ -166,8 +166,7 @@ def _append(work: Repairing, tails: Sequence[FeedTail], final: Rebuilt) -> None:
 
 def _controls(work: Repairing, tails: Sequence[FeedTail], position: int, final: Rebuilt) -> tuple[bytes, int]:
     """The control frames that bring ``tails``, from ``position`` on, and the clock after them."""
-    marked = work.mark.global_ts if work.mark is not None else 0
-    clock = HybridClock(max(final.replay.state.global_ts, marked))
+    clock = _clock(work, final)
     frames: list[bytes] = []
     for tail in tails:
         body = Control(ControlKind.REPAIRED, tail).encode()
@@ -176,3 +175,11 @@ def _controls(work: Repairing, tails: Sequence[FeedTail], position: int, final: 
         position += len(frame)
         frames.append(frame)
     return b"".join(frames), clock.last
+
+
+def _clock(work: Repairing, final: Rebuilt) -> HybridClock:
+    """The journal's clock, at the wall's time or later."""
+    marked = work.mark.global_ts if work.mark is not None else 0
+    clock = HybridClock(max(final.replay.state.global_ts, marked))
+    clock.tick(work.clock.wall_ms())
+    return clock

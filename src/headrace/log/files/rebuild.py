@@ -53,9 +53,13 @@ class Rebuilt:
         for header in headers:
             self.epochs[header.region_id] = max(header.epoch, self.epochs.get(header.region_id, 0))
 
-    def fenced(self, tail: FeedTail) -> FeedTail:
-        """The tail with new epochs for all its producers: above all that were, or may have been, given."""
-        newest = max(tail.epoch, self.epochs.get(tail.region_id, 0)) + 1 + self.hidden
+    def fenced(self, tail: FeedTail, now_ms: int) -> FeedTail:
+        """The tail with new epochs for all its producers: above all that were, or may have been, given.
+
+        ``now_ms``: the journal's clock. What an earlier repair gave may be hidden too, and is no count of frames: so a
+        repair gives its own time, in which no feed can have had as many registrations since the repair before it.
+        """
+        newest = max(tail.epoch + 1, self.epochs.get(tail.region_id, 0) + 1, now_ms) + self.hidden
         if tail.shared:
             agents = {agent: max(epoch + 1 + self.hidden, newest) for agent, epoch in tail.agents.items()}
             return msgspec.structs.replace(tail, agents=agents, instances={})
