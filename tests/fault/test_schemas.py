@@ -13,12 +13,13 @@ import pytest
 from headrace.entries.entry import Change
 from headrace.errors import JournalCorrupt, SchemaNotFound
 from headrace.log.files.store import FileStore
+from headrace.log.log import Log
 from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 from headrace.log.requests import Append
 from headrace.log.schemas.entries import SchemaName
 from headrace.log.schemas.index import SchemaIndex
 from headrace.wire.entry import digest, encode_half
-from tests.bench import AGENT, Bench
+from tests.bench import AGENT, Bench, append, register
 from tests.servers import Feed, changes, code_of, serving
 from tests.waiting import wait_until
 
@@ -79,6 +80,19 @@ def test_what_may_stand_in_a_damaged_frame_is_never_said_not_to_be_there(
     with pytest.raises(SchemaNotFound):
         parts.value(4)
     parts.close()
+
+
+async def test_what_this_process_has_written_is_not_read_back(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    await log.start()
+    await log.register(register(FEED))
+    log.schemas.read_up_to(log.store.end())
+    await log.append(append(FEED, "row-1"))
+    overwrite(tmp_path, b"row-1", b"ROW-1")
+    log.schemas.read_up_to(log.store.end())
+    with pytest.raises(SchemaNotFound):  # were it read back, nobody could say so
+        log.schemas.schema(FEED, SchemaName("d", "t", 1))
+    await log.close()
 
 
 @pytest.mark.parametrize("grown", [0, 1, 9])
