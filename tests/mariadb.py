@@ -27,6 +27,12 @@ _MISSING = "MariaDB is not installed: run make setup (Debian: apt install mariad
 USER, PASSWORD = "app", "geheim@/%"
 """Its password needs escaping in a DSN."""
 
+CAPTURE_OPTIONS = (
+    *("--log-bin=binlog", "--server-id=1", "--gtid-strict-mode=ON", "--sync-binlog=1"),
+    *("--binlog-format=ROW", "--binlog-row-image=FULL", "--binlog-row-metadata=FULL"),
+)
+"""What a server needs so that its binlog can be captured, and nothing is left to advise."""
+
 
 class Server:
     """One server, started by ``with`` or :meth:`start`. It keeps its port and its data when it is restarted."""
@@ -80,6 +86,26 @@ class Server:
             self._process.wait(STOP_S_MAX)
             self._process = None
 
+    def stop(self) -> None:
+        """SIGTERM, and wait until it has ended as it should."""
+        assert self._process is not None, "the server does not run"
+        self._process.terminate()
+        self._process.wait(STOP_S_MAX)
+        self._process = None
+
+    def copy_data(self) -> Path:
+        """Copy the data of a server that does not run, as a backup does."""
+        assert self._process is None, "the server runs"
+        copy = self.folder / "copy"
+        _as_server("cp", "-a", "--reflink=auto", str(self.folder / "data"), str(copy))
+        return copy
+
+    def put_back(self, copy: Path) -> None:
+        """Let a copy take the place of the data of a server that does not run."""
+        assert self._process is None, "the server runs"
+        shutil.rmtree(self.folder / "data")
+        copy.rename(self.folder / "data")
+
     def suspend(self) -> None:
         """SIGSTOP: connections stay open, and are even made, but nobody answers. :meth:`go_on` ends it."""
         self._signal(signal.SIGSTOP)
@@ -99,6 +125,37 @@ class Server:
             cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET latin1")
             cursor.execute(f"GRANT ALL ON `{name}`.* TO `{USER}`@`%` IDENTIFIED BY '{PASSWORD}'")
         return Database(self, name)
+
+    def create_captured(self, name: str) -> Database:
+        """:meth:`create_database`, and let :data:`USER` receive the binlog and see how it is filtered."""
+        database = self.create_database(name)
+        self.sql(f"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO `{USER}`@`%`")
+        return database
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run one statement as the administrator and return its rows, if it has any."""
+        with self.connect_as_root() as root, root.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def binlogs(self) -> list[Path]:
+        """The binlog files that are there, the oldest first."""
+        return [self.folder / "data" / name for name, _ in self.sql("SHOW BINARY LOGS")]
+
+    def rotate(self) -> Path:
+        """Begin a new binlog file, and return it."""
+        self.sql("FLUSH BINARY LOGS")
+        return self.binlogs()[-1]
+
+    def purge(self) -> None:
+        """Drop all binlog files but the newest; waits until the server lets go of them."""
+        newest = self.binlogs()[-1]
+
+        def purged() -> bool:
+            self.sql(f"PURGE BINARY LOGS TO '{newest.name}'")
+            return self.binlogs() == [newest]
+
+        wait_until(purged, what="the older binlog files to be dropped")
 
     def dump(self, name: str) -> str:
         """A database as SQL, without what differs from run to run."""

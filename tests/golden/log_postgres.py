@@ -11,7 +11,7 @@ import msgspec
 from headrace.errors import DuplicateEntry
 from headrace.log.metadata.owners import Claimant
 from headrace.log.metadata.postgres import PostgresMetadata
-from headrace.log.metadata.rows import HydrationRow, SnapshotRow
+from headrace.log.metadata.rows import JOURNAL, HydrationRow, SchemaMark, SchemaRow, SnapshotRow
 from headrace.log.postgres.connection import parse_address
 from headrace.log.postgres.store import PostgresStore
 from tests.bench import Bench, append
@@ -53,6 +53,9 @@ def make_log_postgres(path: Path) -> None:
                 "listener-1", FEED, "inc", 65, "snapshot-1", 64, 1_760_000_000_000, 1_760_021_600_000
             ),
         )
+        schema = SchemaRow(FEED, "main", "account", 1, 63, str(bench.tail(FEED).newest), b'{"columns":[]}')
+        metadata.schemas.begin(256)
+        assert metadata.schemas.keep([schema], 256, SchemaMark(JOURNAL, 1308, 996, 1_760_000_000_000 << 18))
         metadata.keep_snapshot(SnapshotRow(FEED, "inc", 3, "https://db1.example:8480/snapshot", "A" * 43))
         metadata.raise_alarm(
             DuplicateEntry.code,
@@ -92,6 +95,7 @@ def describe_log(dsn: str) -> dict[str, Any]:
         "alarms": [list(row) for row in metadata.alarms()],
         "hydrations": [list(row) for row in metadata.hydrations(FEED)],
         "snapshot": list(metadata.snapshot(FEED) or ()),
+        "schemas": [[*row[:-1], row.value.decode()] for row in metadata.schemas.newest(FEED, 0, 9)],
     }
     store.close()
     return described

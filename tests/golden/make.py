@@ -22,15 +22,15 @@ from headrace.errors import DuplicateEntry
 from headrace.log.files.store import FileStore
 from headrace.log.history import frames_of_range
 from headrace.log.metadata.owners import Claimant
-from headrace.log.metadata.rows import HydrationRow, SnapshotRow
+from headrace.log.metadata.rows import JOURNAL, HydrationRow, SchemaMark, SchemaRow, SnapshotRow
 from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 from headrace.log.requests import Append, Configure
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables, opened_source
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import RowPlace
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace
+from headrace.runtime.dsn import parse_dsn
 from headrace.wire.entry import decode_entry, digest, encode_half
 from headrace.wire.frame import Area, decode_area
 from tests.bench import Bench, append, expecting
@@ -42,8 +42,8 @@ from tests.postgres import Cluster
 
 FORMATS = Path(__file__).parent / "formats"
 CHANGED_IN = {
-    "data": 4,
-    "log-postgres.sql": 4,
+    "data": 5,
+    "log-postgres.sql": 5,
     "bookmarks.db": 3,
     "bookmarks.ndjson": 2,
     "bookmarks-postgres.sql": 2,
@@ -57,6 +57,10 @@ LEASE = HydrationRow(
 OFFER = SnapshotRow(
     "vmapi::vm", "inc", 3, "https://db1.example:8480/snapshot", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
 )
+SCHEMA = SchemaRow(
+    "vmapi::vm", "main", "account", 1, 68, str(Lsn(1_760_000_000_000 << 18, 1, 68)), b'{"columns":[]}'
+)
+"""The last of ``CHANGES``, as it is kept."""
 
 CHANGES = [
     Change(
@@ -113,6 +117,8 @@ def make_data_folder(folder: Path) -> None:
     metadata.begin_subscriber("anonymous", "backup", str(Lsn(bench.clock.ms << 18, 1, 64)), bench.clock.ms)
     metadata.change_hydration("listener-1", "vmapi::vm", lambda _: LEASE)
     metadata.keep_snapshot(OFFER)
+    metadata.schemas.begin(256)
+    assert metadata.schemas.keep([SCHEMA], 256, SchemaMark(JOURNAL, 1308, 996, 1_760_000_000_000 << 18))
     metadata.raise_alarm(
         DuplicateEntry.code, "agent-3 was quarantined", bench.clock.ms, feed="acme.orders", agent_id="agent-3"
     )
@@ -165,6 +171,7 @@ def describe_data_folder(folder: Path) -> dict[str, Any]:
         "hydrations": [list(row) for row in metadata.hydrations("vmapi::vm")],
         "snapshot": list(metadata.snapshot("vmapi::vm") or ()),
         "owners": {row.listener_id: metadata.owner(*row[:2]) for row in metadata.listeners("vmapi::vm")},
+        "schemas": [[*row[:-1], row.value.decode()] for row in metadata.schemas.newest("vmapi::vm", 0, 9)],
     }
     store.close()
     metadata.close()

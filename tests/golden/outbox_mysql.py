@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import RowPlace
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import Alarm, FeedPlace, RefusedRow
+from headrace.runtime.dsn import parse_dsn
 from tests.mariadb import Database, Server
 
 FEED, AGENT = "bank", "agent-1"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pymysql.constants import CLIENT
 
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import RowPlace
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace, Resume
 from headrace.publisher.parked import Retried
+from headrace.runtime.dsn import parse_dsn
 from tests.golden.make import kept
 from tests.golden.outbox_mysql import AGENT, FEED
 from tests.mariadb import Server

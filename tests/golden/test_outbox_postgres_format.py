@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from headrace.publisher.attaching import opened_source
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace, Resume
+from headrace.runtime.dsn import parse_dsn
 from tests.golden.make import kept
 from tests.postgres import Database
 

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
-from headrace.publisher.dsn import parse_dsn
+from headrace.runtime.dsn import parse_dsn
 from tests.agents import AgentProcess
 from tests.servers import Feed, ServerProcess, changes, code_of, serving
 from tests.waiting import wait_until

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
-from headrace.publisher.dsn import parse_dsn
+from headrace.runtime.dsn import parse_dsn
 from tests.unit.publisher.outboxes import application
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
-from headrace.publisher.dsn import parse_dsn
+from headrace.runtime.dsn import parse_dsn
 from tests.agents import AgentProcess
 from tests.identity import Issuer
 from tests.ports import free_port

@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "serve": Command("headrace.cli.serve:app", "Run the server: the durable log and its HTTP API."),
     "publisher": Command("headrace.cli.publisher:app", "Attach tables to a feed, check and detach them."),
     "agent": Command("headrace.cli.agent:app", "Relay a database's outbox to a feed."),
+    "capture": Command("headrace.cli.capture:app", "Capture a MariaDB's binlog into a feed."),
     "log": Command("headrace.cli.log:app", "Check, print and repair the journal of a data folder."),
     "feeds": Command("headrace.cli.feeds:app", "See and change a running server's feeds."),
     "listen": Command("headrace.cli.listen:app", "Follow a feed from a durable bookmark."),

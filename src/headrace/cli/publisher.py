@@ -19,8 +19,8 @@ from headrace.publisher.attach.finding import Attached
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables, opened_source
 from headrace.publisher.copies import CopyState
-from headrace.publisher.dsn import Dsn, find_dsn
 from headrace.publisher.source import AttachedTable
+from headrace.runtime.dsn import Dsn, find_dsn
 
 app = App(name="publisher", help="Attach tables to a feed, check and detach them.")
 

@@ -14,8 +14,8 @@ from headrace.cli.copy_progress import copy_progress, describe
 from headrace.errors import Usage
 from headrace.publisher.attaching import drive_copy, opened_source, standing_of
 from headrace.publisher.copies import CopyRequest, CopyStanding, CopyState, choose_attached
-from headrace.publisher.dsn import Dsn, find_dsn
 from headrace.publisher.source import Source
+from headrace.runtime.dsn import Dsn, find_dsn
 
 Flag = Annotated[bool, Parameter(negative=())]
 

@@ -10,8 +10,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headrace.publisher.databases import read_rights
-from headrace.publisher.dsn import find_dsn
 from headrace.publisher.grants import Party, merge
+from headrace.runtime.dsn import find_dsn
 
 Names = Annotated[list[str] | None, Parameter(negative=())]
 Flag = Annotated[bool, Parameter(negative=())]

@@ -16,9 +16,9 @@ from headrace.entries.feed import check_feed_id
 from headrace.publisher.agent import run_agent
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.databases import open_source
-from headrace.publisher.dsn import Dsn, find_dsn
 from headrace.publisher.settings import AgentSettings
 from headrace.publisher.source import AttachedTable
+from headrace.runtime.dsn import Dsn, find_dsn
 from headrace.runtime.shutdown import stop_event
 from headrace.server.run import ServeSettings, Serving, check_platform, run, serve
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -39,15 +40,16 @@ _OPTIONS: Final = (
 _TLS: Final = "https://"
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
+def open_channel(address: str, ca_file: Path | None = None) -> grpc.aio.Channel:
     """Return a channel to ``HOST:PORT``, with TLS to ``https://HOST:PORT``; it connects when first used.
 
-    One connection a channel, shared with no other. ConfigInvalid if the TLS files of ``client.tls`` can't be used.
+    One connection a channel, shared with no other. ``ca_file``: the authorities to trust, else those of the environment.
+    ConfigInvalid if the TLS files of ``client.tls`` can't be used.
     """
     if not address.startswith(_TLS):
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
     place = address.removeprefix(_TLS).rstrip("/")
-    return grpc.aio.secure_channel(place, channel_credentials(), options=_OPTIONS)
+    return grpc.aio.secure_channel(place, channel_credentials(ca_file), options=_OPTIONS)
 
 
 class Caller:
@@ -60,6 +62,7 @@ class Caller:
         token: str | Credential | None = None,
         insecure: bool = False,
         metadata: tuple[tuple[str, str], ...] = (),
+        ca_file: Path | None = None,
     ) -> None:
         """Speak to ``address`` as :func:`open_channel` does.
 
@@ -71,7 +74,7 @@ class Caller:
         if self._credential is not None:
             url = address if address.startswith(_TLS) else f"http://{address}"
             check_may_send(url, insecure=insecure)
-        self.channel = open_channel(address)
+        self.channel = open_channel(address, ca_file)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the metadata of the next call, with the token as it is now."""

@@ -25,6 +25,7 @@ from headrace.entries.bookmark import Bookmark
 from headrace.wire import documents as doc
 from headrace.wire.filters import EVERYTHING, EntryFilter
 from headrace.wire.retention_documents import RetentionView, Rotated
+from headrace.wire.schema_documents import SchemaList, SchemaPlace
 
 T = TypeVar("T")
 
@@ -279,6 +280,21 @@ class FeedClient:
     async def feed(self, feed: str) -> doc.FeedView:
         """Return one feed; FeedNotFound if there is none of this name."""
         return await self._json("GET", _feed(feed), doc.FeedView)
+
+    async def schemas(self, feed: str) -> list[SchemaPlace]:
+        """Return the newest schema of each table of ``feed``, by sequence id. Retention takes none away."""
+        found: list[SchemaPlace] = []
+        while True:
+            params = {"after": found[-1].sequence_id if found else 0}
+            page = (await self._json("GET", f"{_feed(feed)}/schemas", SchemaList, params=params)).schemas
+            if not page:
+                return found
+            found += page
+
+    async def schema(self, feed: str, database: str, table: str, version: int) -> bytes:
+        """Return a table's schema, byte for byte as its entry has it; SchemaNotFound."""
+        names = "/".join(quote(name, safe="") for name in (database, table))
+        return (await self._call("GET", f"{_feed(feed)}/schemas/{names}/{version}")).content
 
     async def retention(self) -> RetentionView:
         """Return what retention keeps and would drop now, and why."""

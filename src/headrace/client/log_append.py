@@ -12,6 +12,7 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -53,10 +54,18 @@ class LogAppendClient:
     """A channel to one server's ``LogAppend``. Use as ``async with LogAppendClient(address) as client``."""
 
     def __init__(
-        self, address: str, *, token: str | Credential | None = None, insecure: bool = False
+        self,
+        address: str,
+        *,
+        token: str | Credential | None = None,
+        insecure: bool = False,
+        ca_file: Path | None = None,
     ) -> None:
-        """Speak to ``HOST:PORT``, with TLS to ``https://HOST:PORT``; nothing is sent yet. ``token``: see :class:`Caller`."""
-        self._caller = Caller(address, token=token, insecure=insecure)
+        """Speak to ``HOST:PORT``, with TLS to ``https://HOST:PORT``; nothing is sent yet.
+
+        ``token``: see :class:`Caller`. ``ca_file``: the authorities to trust, else those of the environment.
+        """
+        self._caller = Caller(address, token=token, insecure=insecure, ca_file=ca_file)
         self._channel = self._caller.channel
         self._append = self._channel.unary_unary(f"{_SERVICE}Append")
         self._stream = self._channel.stream_stream(f"{_SERVICE}AppendStream")

@@ -24,13 +24,13 @@ CERT: Final = "HEADRACE_TLS_CERT"
 KEY: Final = "HEADRACE_TLS_KEY"
 
 
-def channel_credentials() -> grpc.ChannelCredentials:
-    """Return the TLS credentials of this process's gRPC channels, from the same files; ConfigInvalid as above."""
-    client_context()  # says what is wrong with a file, which gRPC would not
+def channel_credentials(ca_file: Path | None = None) -> grpc.ChannelCredentials:
+    """Return the TLS credentials of a gRPC channel, of the same files as :func:`client_context`; ConfigInvalid as there."""
+    client_context(ca_file)  # says what is wrong with a file, which gRPC would not
     import grpc  # noqa: PLC0415  # who speaks HTTP alone does not wait for it
 
     ca, cert, key = (os.environ.get(name) or None for name in (CA, CERT, KEY))
-    authorities = ca or os.environ.get("SSL_CERT_FILE")
+    authorities = ca_file or ca or os.environ.get("SSL_CERT_FILE")
     roots = Path(authorities).read_bytes() if authorities is not None else None
     chain = Path(cert).read_bytes() if cert is not None else None
     private = Path(key or cert).read_bytes() if cert is not None else None

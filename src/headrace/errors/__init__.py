@@ -5,7 +5,7 @@
     HeadraceError
     ├── Refused                     the request can't be served as it is; nothing was written
     │   ├── InvalidRequest          400  malformed, unknown member, wrong type (names the member)
-    │   ├── TooLarge 413, UriTooLong 414, HeadersTooLarge 431, FeedNotFound 404
+    │   ├── TooLarge 413, UriTooLong 414, HeadersTooLarge 431, FeedNotFound 404, SchemaNotFound 404
     │   ├── Unauthenticated 401, Forbidden 403, TicketRefused 403    who asks must show that it may
     │   ├── NotRegistered 409, ListenersTooMany 409, ListenerTaken 403    publisher or listener; whose it is
     │   ├── FeedOwned, Fenced       409  another agent owns the feed; a newer registration took over
@@ -28,13 +28,13 @@
         ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound       exit 2
         ├── PortInUse, SourceUnavailable, PlatformUnsupported, SetupMissing, EntryRefused   exit 1
         ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt    exit 3
-        ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced         exit 3
+        ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit         exit 3
         ├── SourceForbidden, StoreForbidden, StoreUnsafe   databases: rights, durability; exit 3
         ├── TokenExposed            a token would go over the network in clear; exit 3
         ├── BookmarkMoved, BookmarkCorrupt, FilterDiffers, ParkedTooMany, ParkedWaiting   a listener's own store; exit 3
         ├── SimpleInvalid, SimpleUnsupported   a message of the Simple Protocol, or a feature of it; exit 3
         ├── SimpleSchemaMissing, SimpleBacklogFull   a consumer of it waits for more than its memory holds; exit 3
-        └── ValueUnfit              a stored value does not fit the type its schema names; exit 3
+        └── ValueUnfit, SourceUnfit, SourceReplaced, PositionPurged, BinlogInvalid, BinlogUnsupported, TableStopped   exit 3
 
 A code never changes. HTTP status, exit code and what agents and listeners do (``recovery``) are class attributes.
 """
@@ -71,6 +71,7 @@ from headrace.errors.answers import (
     Quarantined,
     Refused,
     RouteNotFound,
+    SchemaNotFound,
     SequenceGap,
     SequenceLost,
     SequenceNotAvailable,
@@ -82,6 +83,15 @@ from headrace.errors.answers import (
     Unavailable,
     UriTooLong,
     WriterStopped,
+)
+from headrace.errors.capturing import (
+    BinlogInvalid,
+    BinlogUnsupported,
+    FeedUnfit,
+    PositionPurged,
+    SourceReplaced,
+    SourceUnfit,
+    TableStopped,
 )
 from headrace.errors.listening import (
     BookmarkCorrupt,
@@ -132,6 +142,8 @@ __all__ = [
     "AttachUnsafe",
     "BackpressureTimeout",
     "BeyondHead",
+    "BinlogInvalid",
+    "BinlogUnsupported",
     "BodyTooSlow",
     "BookmarkCorrupt",
     "BookmarkMoved",
@@ -147,6 +159,7 @@ __all__ = [
     "FeedNotFound",
     "FeedOwned",
     "FeedRecreated",
+    "FeedUnfit",
     "Fenced",
     "FilterDiffers",
     "Forbidden",
@@ -171,11 +184,13 @@ __all__ = [
     "ParkedWaiting",
     "PlatformUnsupported",
     "PortInUse",
+    "PositionPurged",
     "Quarantined",
     "Recovery",
     "Refusal",
     "Refused",
     "RouteNotFound",
+    "SchemaNotFound",
     "SequenceGap",
     "SequenceLost",
     "SequenceNotAvailable",
@@ -192,13 +207,16 @@ __all__ = [
     "SnapshotGone",
     "SnapshotUnavailable",
     "SourceForbidden",
+    "SourceReplaced",
     "SourceUnavailable",
+    "SourceUnfit",
     "Stopped",
     "StoreForbidden",
     "StoreUnavailable",
     "StoreUnsafe",
     "StreamFailed",
     "TableNotFound",
+    "TableStopped",
     "TicketRefused",
     "TokenExposed",
     "TooLarge",

@@ -60,6 +60,15 @@ class FeedNotFound(Refused):
     http_status = 404
 
 
+class SchemaNotFound(Refused):
+    """The feed never had a schema of this table with this version."""
+
+    code = "schema-not-found"
+    side_effects = "none"
+    hint = "GET /feeds/{id}/schemas lists the newest one of each table; names and version are compared to the letter."
+    http_status = 404
+
+
 class RouteNotFound(Refused):
     """There is nothing at this address."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ from headrace.log.metadata.contract import SubscriberRow
 from headrace.log.opening import Opened, StoreAddress, open_address, open_files
 from headrace.log.requests import Append, Appended, Configure, Register, Release
 from headrace.log.retention.plan import RetentionSettings
+from headrace.log.schemas.index import SchemaIndex
 from headrace.log.tail import FeedTail
 from headrace.log.troubles import Troubles
 from headrace.log.writer import W, Writer
@@ -56,12 +58,14 @@ class Log:
         metadata.damages.tell_to(self.troubles.tell_of_row)
         self.retention = settings.retention
         self._store = store
+        self.schemas = SchemaIndex(store, metadata)
         self._writer = Writer(
             store,
             clock,
             region=settings.region,
             clock_lead_ms_max=settings.clock_lead_ms_max,
             on_trouble=self.troubles.tell_soon,
+            on_put=self.schemas.note,
         )
         self.present: list[Callable[[], Sequence[SubscriberRow]]] = []
         """Tell which subscribers are there at this moment, each with its place: they hold whatever is stored of them."""
@@ -121,6 +125,8 @@ class Log:
             _wake(future)
         await asyncio.to_thread(self._writer.stop)
         await asyncio.to_thread(self.troubles.close)
+        with contextlib.suppress(HeadraceError):  # then the next start reads more of the journal back
+            await asyncio.to_thread(self.schemas.settle)
         self._store.close()
         self.metadata.close()
 
@@ -149,8 +155,12 @@ class Log:
         return held
 
     async def drop_before(self, position: int, *, look: Callable[[], int] | None = None) -> int:
-        """Drop the journal's segments below ``position``: see :meth:`Store.drop_before`. Returns the oldest position."""
-        drop = partial(self._store.drop_before, position, look=look)
+        """Drop the journal's segments below ``position``: see :meth:`Store.drop_before`. Returns the oldest position.
+
+        Schemas of tables that stand there are kept first.
+        """
+        await asyncio.to_thread(self.schemas.read_up_to, position)
+        drop = partial(self._store.drop_before, min(position, self.schemas.position), look=look)
         if self._store.several_servers:
             return await asyncio.to_thread(drop)
         return await self._writer.run(drop)

@@ -23,6 +23,7 @@ from headrace.log.requests import Append, Appended, Configure, Outcome, Register
 from headrace.log.tail import FeedTail
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
+from headrace.wire.frame import FrameHeader
 
 logger = get_logger("log")
 
@@ -85,13 +86,15 @@ class Writer:
         clock_lead_ms_max: int,
         group_bytes_max: int = rules.GROUP_BYTES_MAX,
         on_trouble: Callable[[type[HeadraceError], str | None], None] | None = None,
+        on_put: Callable[[Sequence[tuple[FrameHeader, bytes]]], None] | None = None,
     ) -> None:
         """Write to ``store``; nothing runs before :meth:`start`.
 
         ``on_trouble`` is told, from the thread that writes and after the answers, what keeps the store from taking appends
-        (WriterStopped, DiskReserve) and why; None as the reason when the disk has clear room again. It must not take long.
+        (WriterStopped, DiskReserve) and why; None as the reason when the disk has clear room again. ``on_put`` gets the
+        frames of each group, once they are durable and before the answers. Neither may take long.
         """
-        self._on_trouble = on_trouble
+        self._on_trouble, self._on_put = on_trouble, on_put
         self._store = store
         self._clock = clock
         self._region = region
@@ -303,6 +306,8 @@ class Writer:
         except BaseException:
             self._store.abandon(begin)
             raise
+        if self._on_put is not None:
+            self._on_put(verdict.group.frames)
         return verdict.outcomes
 
     def _tell(self, outcomes: Sequence[Outcome | HeadraceError]) -> None:

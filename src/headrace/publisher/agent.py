@@ -16,7 +16,6 @@ from typing import Final
 from headrace.client.http import FeedClient
 from headrace.errors import AgentFenced, HeadraceError
 from headrace.publisher.databases import open_source, state_reader
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.feed_server import FeedServer, SnapshotOffer
 from headrace.publisher.relay import FeedEnded, FeedRelay
 from headrace.publisher.settings import AgentSettings
@@ -26,6 +25,7 @@ from headrace.publisher.state import StateReader
 from headrace.publisher.thread import SourceThread
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.dsn import Dsn
 from headrace.runtime.logs import get_logger
 from headrace.runtime.shutdown import wait_for_stop
 

@@ -12,9 +12,9 @@ from headrace.publisher.attach.finding import Attached
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.copies import CopyStanding, CopyState
 from headrace.publisher.databases import open_source
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.source import AttachedTable, Source
 from headrace.runtime.backoff import Backoff
+from headrace.runtime.dsn import Dsn
 
 Progress = Callable[[CopyStanding], None]
 

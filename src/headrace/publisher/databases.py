@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import Final, cast
 
 from headrace.errors import DsnInvalid, SetupMissing, Usage
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.grants import Rights
 from headrace.publisher.source import Source
 from headrace.publisher.state import StateReader
+from headrace.runtime.dsn import Dsn
 
 DATABASES: Final = {
     "mariadb": "headrace.publisher.mysql.source",

@@ -13,8 +13,8 @@ from headrace.access.tokens import TokenTerms
 from headrace.client.credential import Credential, read_token
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import ConfigInvalid, InvalidRequest
-from headrace.publisher.dsn import Dsn, find_dsn
 from headrace.publisher.snapshot.settings import MAX_AGE_S_MIN, SnapshotSettings, check_url, parse_listen
+from headrace.runtime.dsn import Dsn, find_dsn
 from headrace.runtime.settings import Settings, load_toml, parse_duration, parse_size
 
 SERVER_DEFAULT: Final = "http://127.0.0.1:8470"
@@ -143,7 +143,7 @@ class AgentSettings(Settings, frozen=True):
         )
 
     def find_dsn(self, environment: Mapping[str, str]) -> Dsn:
-        """Return the source's DSN; see :func:`headrace.publisher.dsn.find_dsn` for the errors."""
+        """Return the source's DSN; see :func:`headrace.runtime.dsn.find_dsn` for the errors."""
         return find_dsn(self.dsn, None if self.dsn_file is None else Path(self.dsn_file), environment)
 
     def find_server(self, environment: Mapping[str, str]) -> str:

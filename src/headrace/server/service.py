@@ -22,6 +22,7 @@ from headrace.server.operators import OperatorCases
 from headrace.server.publishers import PublisherCases
 from headrace.server.readers import ReaderCases
 from headrace.server.retention.loop import Retention
+from headrace.server.schemas import Schemas
 from headrace.server.snapshots import Origin, Snapshots
 
 logger = get_logger("server")
@@ -53,6 +54,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases):
         self.on_rotate = []
         self.retention = Retention(log, self._clock, self._note_seen)
         self.hydrations = Hydrations(log, self._clock)
+        self.schemas = Schemas(log)
         self.snapshots = Snapshots(log, self._clock, snapshot_allow, local=snapshot_local)
 
     async def start(self) -> None:
@@ -61,6 +63,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases):
             for mark in tail.quarantines.values():
                 await self._alarm_of_quarantine(tail.name, mark.agent_id, mark.sequence_id)
         await self.retention.start()
+        await self.schemas.start()
         self._looking_again = asyncio.create_task(self._look_again_at_damage())
 
     async def close(self) -> None:
@@ -71,6 +74,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases):
             self._damage_ended.set()
             await self._looking_again
         await self.retention.close()
+        await self.schemas.close()
         await self._note_seen()
 
     def stop_waiting(self) -> None:

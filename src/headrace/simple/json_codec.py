@@ -86,14 +86,14 @@ def encode(message: Message) -> bytes:
         out = _ENCODER.encode(_envelope(message))
     except UnicodeEncodeError as error:
         raise _text_fault(message, error) from None
-    return _escaped(out)
+    return escape(out)
 
 
-def _escaped(out: bytes) -> bytes:
-    """JSON text with what Go escapes besides; outside of strings none of it occurs in compact JSON."""
+def escape(out: bytes) -> bytes:
+    """Return compact JSON text with what Go escapes besides; outside of strings none of it occurs."""
     if b"<" in out or b">" in out or b"&" in out:
         out = out.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
-    if b"\xe2\x80" in out:
+    if not out.isascii() and b"\xe2\x80" in out:
         out = out.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     return out
 

@@ -128,18 +128,25 @@ def stamp(
     ts, low = global_ts, first_sequence_id & 0xFFFFFFFF
     last = len(halves) - 1
     form, stored, size = b"", 0, -1  # of the last entry that had a key: what follows is mostly of its size
+    forms: dict[int, tuple[bytes, int]] = {}  # of the other sizes
     for index, half in enumerate(halves):
         if low > 0xFFFFFFFF:
             ts, low, size = ts + 1, 0, -1
+            forms.clear()
         if len(half) != size or half[2] != _KEY[0] or index == last:
-            own = _APPEND_END if index == last else b""
-            if has_key(half):
-                size = len(half)
+            size = len(half)
+            if index < last and has_key(half):
+                known = forms.get(size)
+                if known is None:
+                    known = forms[size] = _form(ts, region_id, names, b"", size)
+                form, stored = known
             else:
-                key = str(first_sequence_id + index).encode()
-                own += _sized(_KEY, key) + _CHECKSUM + checksum(key, _value_of(half))
+                own = _APPEND_END if index == last else b""
+                if not has_key(half):
+                    key = str(first_sequence_id + index).encode()
+                    own += _sized(_KEY, key) + _CHECKSUM + checksum(key, _value_of(half))
+                form, stored = _form(ts, region_id, names, own, size)
                 size = -1
-            form, stored = _form(ts, region_id, names, own, len(half))
         parts += (form % low, half)
         lengths.append(stored)
         low += 1

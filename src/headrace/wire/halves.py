@@ -2,7 +2,8 @@
 
 Each is one ``entries`` field: ``0A len`` and the half as :func:`headrace.wire.entry.encode_half` lays it out. Only that
 layout is taken, byte for byte: a retry is recognised by its bytes, whichever face it came over. Most entries are
-``28 op | 32 key | 3A value | 4A checksum`` and are checked by slices; all others are read by protobuf and encoded again.
+``28 op | 32 key | 3A value | 4A checksum``, or such with what a row of a transaction has behind it: these are checked by
+slices. All others are read by protobuf and encoded again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from headrace.errors import InvalidRequest, TooLarge
 from headrace.wire import varint
 from headrace.wire.entry import change_of, checksum, encode_half, has_key, lengths_bytes
 from headrace.wire.generated import wal_pb2
+from headrace.wire.row_halves import ends_transaction
 
 _CHECKSUM: Final = b"\x4a\x04"
 _CHECKSUM_SIZE: Final = 6  # its tag, its length and four bytes
@@ -102,9 +104,18 @@ def split_halves(entries: bytes, lengths: bytes, *, entries_max: int, entry_byte
     crc, checksum_at = google_crc32c.value, _CHECKSUM_FIELD.unpack_from
     layout = _OTHER
     at = seen = 0
+    are_rows = False
     for index, size in enumerate(_sizes(entries, lengths, entries_max)):
         field = entries[at : at + size]
         at += size
+        if are_rows and field.startswith(head := _head(size) or _NO_HEAD):
+            half_at = len(head)
+            is_last = ends_transaction(field, half_at) if size - half_at <= entry_bytes_max else None
+            if is_last is not None:
+                halves.append(field[half_at:])
+                if is_last:
+                    ends.append(index)
+                continue
         if size != seen or not field.startswith(layout.opening):
             seen, layout = size, _layout_of(field, index, entry_bytes_max)
         half = field[layout.half_at :]
@@ -117,6 +128,7 @@ def split_halves(entries: bytes, lengths: bytes, *, entries_max: int, entry_byte
                 and key[:1] != CONTROL_PREFIX
             ):
                 continue
+        are_rows = ends_transaction(field, layout.half_at) is not None
         if _check(half, index).tx_last:
             ends.append(index)
     return Halves(halves, ends)
@@ -137,6 +149,7 @@ class _Layout(NamedTuple):
     value_at: int = 0
 
 
+_NO_HEAD: Final = b"\xff"
 _OTHER: Final = _Layout(b"\xff", 0)
 
 

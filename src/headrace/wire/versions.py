@@ -19,7 +19,7 @@ FRAME: Final = FormatVersion(1, 1)
 SEGMENT: Final = FormatVersion(1, 1)
 INDEX: Final = FormatVersion(1, 1)
 MARK: Final = FormatVersion(1, 1)
-METADATA: Final = FormatVersion(4, 2)
+METADATA: Final = FormatVersion(5, 2)
 BOOKMARKS: Final = FormatVersion(3, 1)
 BOOKMARK_FILE: Final = FormatVersion(2, 1)
 BOOKMARK_TABLES: Final = FormatVersion(2, 1)
@@ -27,7 +27,8 @@ SEEN: Final = FormatVersion(1, 1)
 OUTBOX: Final = FormatVersion(1, 1)
 TABLES: Final = FormatVersion(1, 1)
 SPARK_OFFSET: Final = FormatVersion(1, 1)
-LOG_TABLES: Final = FormatVersion(4, 2)
+CAPTURE_POSITION: Final = FormatVersion(1, 1)
+LOG_TABLES: Final = FormatVersion(5, 2)
 
 
 def check_readable(what: str, readable_from: int, ours: FormatVersion) -> None:

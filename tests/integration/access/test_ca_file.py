@@ -17,6 +17,7 @@ from typing import Final
 import pytest
 
 from headrace.client.http import FeedClient
+from headrace.client.log_append import LogAppendClient
 from headrace.errors import ConfigInvalid, ServerUnreachable
 from headrace.pipeline.connection import Connection
 from headrace.pipeline.source import Options
@@ -93,6 +94,21 @@ def test_file_that_cant_be_used_is_named(words: list[str], server: SecuredServer
     assert code == ConfigInvalid.exit_code, said
     assert json.loads(said.splitlines()[-1])["code"] == "config-invalid"
     assert "--ca-file /no/such/file" in said
+
+
+async def test_appends_over_grpc_trust_the_authority_of_their_file(
+    server: SecuredServer, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await asyncio.to_thread(Authority, token.parent, "other")
+    monkeypatch.setenv("HEADRACE_TLS_CA", str(other.file))
+    secret = token.read_text()
+    async with LogAppendClient(server.grpc_url, token=secret, ca_file=authority(server)) as client:
+        assert (await client.tail(FEED)).next_sequence_id == 2
+    async with LogAppendClient(server.grpc_url, token=secret) as client:
+        with pytest.raises(ServerUnreachable):
+            await client.tail(FEED)
+    with pytest.raises(ConfigInvalid, match="--ca-file"):
+        LogAppendClient(server.grpc_url, token=secret, ca_file=Path("/no/such/file"))
 
 
 async def test_server_of_another_authority_is_not_spoken_to(server: SecuredServer, token: Path) -> None:

@@ -21,6 +21,7 @@ from headrace.access.key_fetch import FileKeyFetch
 from headrace.access.key_source import KeySource
 from headrace.access.tls import Tls, TlsSettings
 from headrace.access.tokens import TokenVerifier
+from headrace.errors import KeysUnavailable
 from tests.certificates import Authority
 from tests.identity import Issuer
 from tests.integration.access.apps import serving, whoami
@@ -157,7 +158,9 @@ async def test_no_authorization_header_makes_the_server_fail(tmp_path: Path, iss
         for number in range(scaled(300)):
             header = _mutated(rng, f"Bearer {good}")
             answer = await http.get("/feeds", headers=[(b"Authorization", header)])
-            assert answer.status_code in {200, 400, 401}, (seed, number, header)
+            # 503: a second header names a key that nobody knows, so soon that the keys are not asked for again.
+            is_told = answer.status_code == 503 and code_of(answer) == KeysUnavailable.code
+            assert is_told or answer.status_code in {200, 400, 401}, (seed, number, header)
             if answer.status_code == 200:
                 scheme, token = header.split()
                 assert (scheme.lower(), token) == (b"bearer", good.encode()), (seed, number, header)

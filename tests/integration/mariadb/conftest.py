@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
+from headrace.runtime.dsn import parse_dsn
 from tests.mariadb import Database, Server
 
 _numbers = itertools.count(1)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace
+from headrace.runtime.dsn import parse_dsn
 from tests.agents import AgentProcess, headrace
 from tests.integration.mariadb.outboxes import read_feed
 from tests.mariadb import Database

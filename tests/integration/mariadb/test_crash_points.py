@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from headrace.client.http import FeedClient
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
+from headrace.runtime.dsn import parse_dsn
 from tests.integration.publisher.relay_steps import CUTS, Killed, Steps, relay_all
 from tests.mariadb import Database
 from tests.servers import ServerProcess, serving

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from headrace.errors import FeedBehindOutbox, OutboxBehindFeed, SourceUnavailable, TableNotFound, Usage
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import RowPlace
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace
+from headrace.runtime.dsn import parse_dsn
 from tests.agents import AgentProcess, headrace
 from tests.integration.mariadb.outboxes import (
     AGENT,

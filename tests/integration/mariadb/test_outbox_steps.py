@@ -18,11 +18,11 @@ from headrace.errors import (
     TableNotFound,
     Usage,
 )
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import RowPlace
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import Alarm, FeedPlace
+from headrace.runtime.dsn import parse_dsn
 from tests.integration.mariadb.outboxes import AGENT, FAR_FUTURE_MS, FEED, add, claim, keys_of, post
 from tests.mariadb import USER, Database
 

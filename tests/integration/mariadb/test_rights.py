@@ -17,10 +17,10 @@ from pymysql.err import MySQLError
 from headrace.cli.app import main
 from headrace.errors import HeadraceError, SourceForbidden
 from headrace.publisher.databases import read_rights, state_reader
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.grants import Grant, Party
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
+from headrace.runtime.dsn import parse_dsn
 from tests.agents import AgentProcess
 from tests.integration.mariadb.outboxes import (
     AGENT,

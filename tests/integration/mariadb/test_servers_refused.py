@@ -9,10 +9,10 @@ import pytest
 
 from headrace.errors import AttachUnsafe
 from headrace.publisher.databases import open_source
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.outbox.mysql import find_cluster
+from headrace.runtime.dsn import parse_dsn
 from tests.integration.mariadb.outboxes import AGENT, FEED, add, claim, keys_of, post
 from tests.mariadb import Database, Server
 

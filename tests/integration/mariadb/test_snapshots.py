@@ -16,11 +16,11 @@ from pymysql.cursors import Cursor
 
 from headrace.errors import SnapshotUnavailable, SourceUnavailable
 from headrace.publisher.databases import state_reader
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.state import StateReader
+from headrace.runtime.dsn import parse_dsn
 from tests.integration.mariadb.outboxes import AGENT, FEED, claim, post
 from tests.mariadb import Database
 from tests.scale import scaled

@@ -17,11 +17,11 @@ from headrace.errors import (
 )
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.databases import state_reader
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.parked import Retried
 from headrace.publisher.state import StateReader
+from headrace.runtime.dsn import parse_dsn
 from tests.integration.mariadb.outboxes import AGENT, FAR_FUTURE_MS, FEED, add, claim, keys_of, post, refuse
 from tests.mariadb import Database, Server
 from tests.waiting import wait_until

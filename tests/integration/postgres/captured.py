@@ -11,7 +11,6 @@ from psycopg import sql
 
 from headrace.publisher.attach.finding import Finding, FindingKind
 from headrace.publisher.attach.selection import AttachRequest
-from headrace.publisher.dsn import Dsn, find_dsn
 from headrace.publisher.postgres import check
 from headrace.publisher.postgres.attach import attach, detach
 from headrace.publisher.postgres.attachment import Attachment, AttachmentState, read_attachments
@@ -20,6 +19,7 @@ from headrace.publisher.postgres.copying import copy_pending
 from headrace.publisher.postgres.render import RowRenderer
 from headrace.publisher.postgres.triggers import row_json
 from headrace.publisher.source import AttachedTable, DetachedTable
+from headrace.runtime.dsn import Dsn, find_dsn
 from tests.postgres import Database
 from tests.waiting import wait_until
 

@@ -19,13 +19,13 @@ from headrace.errors import (
 )
 from headrace.publisher.attach.finding import FindingKind
 from headrace.publisher.copies import CopyRequest, CopyState
-from headrace.publisher.dsn import find_dsn
 from headrace.publisher.grants import Party
 from headrace.publisher.marked import RowPlace
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import Alarm, FeedPlace, RefusedRow
 from headrace.publisher.postgres.grants import make_grants, read_tables
 from headrace.publisher.postgres.source import PostgresSource, state_reader
+from headrace.runtime.dsn import find_dsn
 from tests.integration.postgres.captured import FEED, captured
 from tests.postgres import Database
 from tests.states import take

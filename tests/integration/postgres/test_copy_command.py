@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from headrace.publisher.attaching import drive_copy
-from headrace.publisher.dsn import parse_dsn
+from headrace.runtime.dsn import parse_dsn
 from tests.agents import headrace
 from tests.integration.postgres.captured import captured
 from tests.integration.postgres.shop import FEED, attach, make_table, refused, running_shop, write

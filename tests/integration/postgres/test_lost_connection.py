@@ -11,10 +11,10 @@ import pytest
 from headrace.errors import SourceUnavailable
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.copies import CopyRequest
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import RowPlace
 from headrace.publisher.owner import FeedPlace
 from headrace.publisher.postgres.source import PostgresSource
+from headrace.runtime.dsn import parse_dsn
 from tests.postgres import Database
 
 FEED, AGENT = "shop", "shop-1"

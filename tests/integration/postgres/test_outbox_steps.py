@@ -20,11 +20,11 @@ from headrace.errors import (
     TableNotFound,
     Usage,
 )
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import Alarm, FeedPlace, Resume
 from headrace.publisher.postgres.source import PostgresSource
+from headrace.runtime.dsn import parse_dsn
 from tests.postgres import Database
 
 FEED, AGENT = "shop", "shop-1"

@@ -11,11 +11,11 @@ import pytest
 
 from headrace.errors import HeadraceError, Usage
 from headrace.publisher.attach.selection import AttachRequest
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import Alarm, FeedPlace, RefusedRow
 from headrace.publisher.postgres.source import PostgresSource
+from headrace.runtime.dsn import parse_dsn
 from tests.postgres import Database
 from tests.waiting import wait_until
 

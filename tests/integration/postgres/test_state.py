@@ -12,12 +12,12 @@ import pytest
 
 from headrace.errors import SnapshotUnavailable, SourceUnavailable
 from headrace.publisher.attach.selection import AttachRequest
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace
 from headrace.publisher.postgres.source import PostgresSource, state_reader
 from headrace.publisher.postgres.state import PostgresStateReader
+from headrace.runtime.dsn import parse_dsn
 from tests.postgres import Database
 from tests.scale import scaled
 from tests.states import read_lines, take

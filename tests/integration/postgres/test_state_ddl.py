@@ -11,11 +11,11 @@ import pytest
 
 from headrace.errors import SourceUnavailable
 from headrace.publisher.attach.selection import AttachRequest
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace
 from headrace.publisher.postgres.source import PostgresSource
+from headrace.runtime.dsn import parse_dsn
 from tests.integration.postgres.test_state import AGENT, FEED, Writers, drain, reader_of
 from tests.postgres import Database
 from tests.scale import scaled

@@ -9,13 +9,13 @@ import psycopg
 import pytest
 
 from headrace.errors import SnapshotUnavailable, SourceUnavailable
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace
 from headrace.publisher.postgres import connection as connections
 from headrace.publisher.postgres.source import PostgresSource, state_reader
 from headrace.publisher.postgres.state import PostgresStateReader
 from headrace.publisher.postgres.state_query import Relation, read_relations
+from headrace.runtime.dsn import parse_dsn
 from tests.postgres import Database
 from tests.states import take
 from tests.waiting import wait_until

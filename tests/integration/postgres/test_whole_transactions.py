@@ -17,11 +17,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow, RowPlace
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.owner import FeedPlace
 from headrace.publisher.postgres.source import PostgresSource
+from headrace.runtime.dsn import parse_dsn
 from tests.postgres import Cluster, Database
 from tests.scale import scaled
 

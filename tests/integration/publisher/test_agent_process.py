@@ -24,9 +24,9 @@ from headrace.errors import AgentFenced, FeedOwned, HeadraceError, OutboxBehindF
 from headrace.publisher.agent import run_agent
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.settings import AgentSettings
+from headrace.runtime.dsn import parse_dsn
 from tests.scale import scaled
 from tests.servers import ServerProcess, serving
 from tests.unit.publisher.outboxes import application

@@ -21,13 +21,13 @@ from headrace.errors import (
 from headrace.publisher.agent import run_agent
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.relay import FeedEnded, FeedRelay
 from headrace.publisher.settings import AgentSettings
 from headrace.publisher.sqlite.source import SqliteSource
 from headrace.publisher.thread import SourceThread
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.clock import SystemClock
+from headrace.runtime.dsn import parse_dsn
 from headrace.wire.documents import Appended, EntryIn, PublisherRegistered
 from tests.servers import ServerProcess, serving
 from tests.unit.publisher.outboxes import application, opened

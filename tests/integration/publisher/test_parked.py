@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headrace.publisher.attaching import opened_source
-from headrace.publisher.dsn import parse_dsn
+from headrace.runtime.dsn import parse_dsn
 from tests.agents import AgentProcess, headrace
 from tests.postgres import Database
 from tests.servers import ServerProcess, serving

@@ -17,8 +17,8 @@ import pytest
 
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.snapshot import accepting, serving
+from headrace.runtime.dsn import parse_dsn
 from tests.agents import AgentProcess
 from tests.certificates import Authority
 from tests.integration.publisher.snapshot_agents import TOKEN, agent

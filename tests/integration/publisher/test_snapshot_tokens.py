@@ -10,7 +10,7 @@ import pytest
 
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
-from headrace.publisher.dsn import parse_dsn
+from headrace.runtime.dsn import parse_dsn
 from tests.identity import Issuer
 from tests.integration.publisher.snapshot_agents import Snapshots, agent
 from tests.servers import ServerProcess, code_of, serving

@@ -17,8 +17,8 @@ import zstandard
 from headrace.access import tickets
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.outbox import Outbox
+from headrace.runtime.dsn import parse_dsn
 from tests.certificates import Authority
 from tests.integration.publisher.snapshot_agents import KEY, TOKEN, Snapshots, agent, refused, served
 from tests.servers import ServerProcess, code_of, serving

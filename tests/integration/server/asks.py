@@ -16,6 +16,8 @@ from tests.servers import Feed, ServerProcess, changes, code_of
 FEED, AGENT, LISTENER = "f", "agent-1", "listener-1"
 SNAPSHOT_URL = "http://127.0.0.1:9/snapshot"
 
+OF_SCHEMA = {"{database}": "d", "{table}": "t", "{version}": "1"}
+
 Refusal = tuple[str, int, str]
 """Call (``GET /feeds``), status, code."""
 
@@ -36,7 +38,12 @@ class Ask:
     @property
     def path(self) -> str:
         """The address."""
-        named = {"{change-feed-id}": self.feed, "{listener-id}": self.listener, "{agent-id}": self.agent}
+        named = {
+            "{change-feed-id}": self.feed,
+            "{listener-id}": self.listener,
+            "{agent-id}": self.agent,
+            **OF_SCHEMA,
+        }
         parts = self.call.partition(" ")[2].split("/")
         return "/".join(quote(named.get(part, part), safe="") for part in parts)
 
@@ -59,6 +66,8 @@ ASKS = {
         Ask(f"POST {OF_LISTENER}/hydration", body={}),
         Ask(f"DELETE {OF_LISTENER}/hydration"),
         Ask(f"GET {OF_FEED}/snapshot", {"listener-id": LISTENER}),
+        Ask(f"GET {OF_FEED}/schemas"),
+        Ask(f"GET {OF_FEED}/schemas/{'/'.join(OF_SCHEMA)}"),
         Ask("GET /feeds"),
         Ask(f"GET {OF_FEED}"),
         Ask("GET /retention"),

@@ -65,6 +65,8 @@ CALLS: dict[tuple[str, str], set[str]] = {
     ("POST", "/listeners/{listener-id}/feeds/{change-feed-id}/hydration"): LISTENERS,
     ("DELETE", "/listeners/{listener-id}/feeds/{change-feed-id}/hydration"): LISTENERS,
     ("GET", "/feeds/{change-feed-id}/snapshot"): LISTENERS,
+    ("GET", "/feeds/{change-feed-id}/schemas"): SEERS,
+    ("GET", "/feeds/{change-feed-id}/schemas/{database}/{table}/{version}"): SEERS,
     ("GET", "/feeds"): EVERYBODY,
     ("GET", "/feeds/{change-feed-id}"): SEERS,
     ("GET", "/retention"): {"admin"},

@@ -304,12 +304,13 @@ def clock_ahead(folder: Path, _: Cluster) -> set[Refusal]:
 
 
 def rows_damaged(folder: Path, _: Cluster) -> set[Refusal]:
-    """The rows of the listener and of the snapshot are damaged."""
+    """The rows of the listener, of the snapshot and of a schema are damaged."""
 
     def prepare(data_dir: Path) -> None:
         folders.damage_listener(data_dir, LISTENER)
         with closing(sqlite3.connect(data_dir / METADATA_NAME)) as database, database:
             assert database.execute("UPDATE snapshot SET ticket_key = 'other'").rowcount == 1
+            database.execute("INSERT INTO table_schema VALUES ('f', 'd', 't', 1, 1, '', x'', 0)")
 
     return _over(folder, prepare)
 

@@ -195,5 +195,6 @@ async def test_rest_of_a_refused_body_gains_a_connection_no_time(
             while not ended.done():
                 writer.write(b" ")
                 await asyncio.wait({ended}, timeout=0.02)
-        assert b" 405 " in ended.result()
+        # A socket that is closed while bytes arrive for it is reset, and that may overtake the answer.
+        assert isinstance(ended.exception(), ConnectionResetError) or b" 405 " in ended.result()
         writer.close()

@@ -8,7 +8,16 @@ from tests.integration.store_postgres.shared import opened
 from tests.postgres import Database
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "log-postgres.md"
-METADATA = {"listener", "subscriber", "alarm", "hydration", "snapshot", "listener_owner"}
+METADATA = {
+    "listener",
+    "subscriber",
+    "alarm",
+    "hydration",
+    "snapshot",
+    "listener_owner",
+    "table_schema",
+    "schema_mark",
+}
 """Tables whose columns ``metadata.md`` names."""
 COLUMNS = {
     "journal": ["end_position", "oldest_position", "segment_position", "global_ts", "next_region_id"],
@@ -49,7 +58,7 @@ def test_page_names_every_table_and_column(database: Database) -> None:
     rows = database.sql(
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'headrace_log'"
     )
-    assert len({table for table, _ in rows}) == 11
+    assert len({table for table, _ in rows}) == 13
     for table, column in rows:
         assert f"`{table}`" in page
         if table not in METADATA and column != "only_row":

@@ -47,7 +47,7 @@ def test_rows_get_their_checksums_once(old: Database) -> None:
         assert metadata.check() == []
         assert [row.listener_id for row in metadata.listeners("vmapi::vm")] == ["listener-1"]
         assert columns(old) == 3
-        assert old.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(4, 2)]
+        assert old.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(5, 2)]
         old.sql("UPDATE headrace_log.listener SET sequence_id = 63")
         again = PostgresMetadata(bench.store.pool)
         assert [damage.key for damage in again.damages.standing()] == [("listener-1", "vmapi::vm")]
@@ -79,20 +79,21 @@ def test_an_older_server_stops_before_it_writes_rows_without(
             older.append("vmapi::vm", "after")
 
 
-@pytest.mark.parametrize("older", [2, 3])
+@pytest.mark.parametrize("older", [2, 3, 4])
 def test_tables_of_older_formats_get_the_new_ones(database: Database, older: int) -> None:
     with database.connect() as restored:
         restored.execute(kept("log-postgres.sql")[older - 1].read_bytes())
     assert examine_address(parse_store(database.dsn)).damages == []
-    assert database.sql("SELECT to_regclass('headrace_log.listener_owner')") == [(None,)], (
+    assert database.sql("SELECT to_regclass('headrace_log.table_schema')") == [(None,)], (
         "looking upgrades nothing"
     )
     with opened(database.dsn) as bench:
         assert isinstance(bench.store, PostgresStore)
         metadata = PostgresMetadata(bench.store.pool)
-        assert [row.listener_id for row in metadata.listeners("vmapi::vm")] == ["listener-1"]
-        assert len(metadata.hydrations("vmapi::vm")) == older - 2
-        assert metadata.owner("listener-1", "vmapi::vm") is None
+        assert metadata.listeners("vmapi::vm")[0].listener_id == "listener-1"
+        assert len(metadata.hydrations("vmapi::vm")) == min(older - 2, 1)
+        assert metadata.owner("listener-2", "vmapi::vm") == (None if older < 4 else "tcns")
+        assert metadata.schemas.mark() is None
         assert metadata.check() == []
-    assert database.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(4, 2)]
+    assert database.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(5, 2)]
     assert examine_address(parse_store(database.dsn)).damages == []

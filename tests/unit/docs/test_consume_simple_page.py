@@ -70,10 +70,10 @@ def test_the_checksums() -> None:
     wrong = msgspec.structs.replace(insert(T, 3, id="1", amount="5"), checksum=Checksum(0, False, 1, 0))
     expected = crc32((1).to_bytes(8, "little") + (5).to_bytes(8, "little"))
     with pytest.raises(SystemExit, match=f"1 expected, {expected} computed"):
-        run(CODE[1], message=wrong, types=RowTypes(T), checksum=checksum)
+        run(CODE[2], message=wrong, types=RowTypes(T), checksum=checksum)
 
 
 def test_the_dispatcher() -> None:
     row: Dml = insert(T, 3, id="1", amount="5")
-    names = run(CODE[2], Dispatcher=Dispatcher, DispatchRule=DispatchRule, schema=T, message=row)
+    names = run(CODE[3], Dispatcher=Dispatcher, DispatchRule=DispatchRule, schema=T, message=row)
     assert names["route"].topic == "shop_orders"

@@ -54,7 +54,7 @@ def test_rows_of_format_1_get_their_checksums_once(old: Path) -> None:
         assert len(metadata.alarms()) == 1
     upgraded = old.read_bytes()
     with closing(sqlite3.connect(old)) as database, database:
-        assert database.execute("SELECT written_as, readable_from FROM format").fetchall() == [(4, 2)]
+        assert database.execute("SELECT written_as, readable_from FROM format").fetchall() == [(5, 2)]
         database.execute("UPDATE listener SET sequence_id = 63")
     with closing(SqliteMetadata(old)) as metadata:
         assert [damage.key for damage in metadata.damages.standing()] == [("listener-1", "vmapi::vm")]
@@ -89,25 +89,26 @@ def test_a_column_that_lost_its_name_does_not_pass_for_format_1(tmp_path: Path) 
     with closing(SqliteMetadata(path)) as metadata:
         metadata.register_listener("l", "f", True, 1)
     data = path.read_bytes()
-    assert data.count(b"    crc ") == 7
+    assert data.count(b"    crc ") == 9
     path.write_bytes(data.replace(b"    crc ", b"    crb "))
     with pytest.raises(JournalCorrupt, match=METADATA_NAME):
         SqliteMetadata(path)
     assert check_metadata(path).structure
 
 
-@pytest.mark.parametrize("older", [2, 3])
+@pytest.mark.parametrize("older", [2, 3, 4])
 def test_older_formats_get_their_new_tables_and_keep_their_rows(tmp_path: Path, older: int) -> None:
     path = Path(shutil.copy(kept("data")[older - 1] / METADATA_NAME, tmp_path / METADATA_NAME))
     before = path.read_bytes()
     assert check_metadata(path).problems == []
     assert path.read_bytes() == before, "looking upgrades nothing"
     with closing(SqliteMetadata(path)) as metadata:
-        assert [row.listener_id for row in metadata.listeners("vmapi::vm")] == ["listener-1"]
-        assert len(metadata.hydrations("vmapi::vm")) == older - 2
-        assert metadata.owner("listener-1", "vmapi::vm") is None
+        assert metadata.listeners("vmapi::vm")[0].listener_id == "listener-1"
+        assert len(metadata.hydrations("vmapi::vm")) == min(older - 2, 1)
+        assert metadata.owner("listener-2", "vmapi::vm") == (None if older < 4 else "tcns")
+        assert metadata.schemas.mark() is None
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("SELECT written_as, readable_from FROM format").fetchall() == [(4, 2)]
+        assert database.execute("SELECT written_as, readable_from FROM format").fetchall() == [(5, 2)]
     assert check_metadata(path).problems == []
 
 

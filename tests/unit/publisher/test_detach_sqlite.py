@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import TableNotFound
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.sqlite.source import SqliteSource, state_reader
+from headrace.runtime.dsn import parse_dsn
 from tests.states import read_lines, take
 from tests.unit.publisher.outboxes import (
     AGENT,

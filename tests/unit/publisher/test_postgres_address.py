@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import DsnInvalid, HeadraceError
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.postgres.connection import connect
+from headrace.runtime.dsn import parse_dsn
 
 
 @pytest.mark.parametrize("password", ["100%secret", "pa ss-secret", "secr@et"])

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from headrace.errors import ConfigInvalid, DsnInvalid
 from headrace.publisher.databases import open_source
-from headrace.publisher.dsn import find_dsn, parse_dsn
 from headrace.publisher.settings import AgentSettings, load_agent_settings
 from headrace.publisher.sqlite.connection import connect, path_of
+from headrace.runtime.dsn import find_dsn, parse_dsn
 
 GOOD = 'agent-id = "a1"\nfeeds = ["shop", "vmapi::vm"]\n'
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.snapshot.draft import Draft
 from headrace.publisher.sqlite.source import state_reader
 from headrace.runtime.disk import Disk
+from headrace.runtime.dsn import parse_dsn
 from tests.states import parse_body, take
 from tests.unit.publisher.outboxes import AGENT, FEED, PLACE, application, attach, claim, opened
 

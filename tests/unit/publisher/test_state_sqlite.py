@@ -12,11 +12,11 @@ import pytest
 
 from headrace.errors import AgentFenced, SnapshotUnavailable, SourceUnavailable
 from headrace.publisher.attach.selection import AttachRequest
-from headrace.publisher.dsn import parse_dsn
 from headrace.publisher.marked import MarkedRow
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.sqlite.source import state_reader
 from headrace.publisher.sqlite.state import SqliteStateReader
+from headrace.runtime.dsn import parse_dsn
 from tests.scale import scaled
 from tests.states import read_lines, take
 from tests.unit.publisher.outboxes import (

@@ -22,6 +22,8 @@ from headrace.log.metadata.rows import (
     HydrationRow,
     ListenerRow,
     RowDamage,
+    SchemaMark,
+    SchemaRow,
     SnapshotRow,
     SubscriberRow,
     Table,
@@ -34,6 +36,9 @@ __all__ = [
     "ListenerRow",
     "Metadata",
     "RowDamage",
+    "SchemaMark",
+    "SchemaRow",
+    "SchemaRows",
     "SnapshotRow",
     "SubscriberRow",
 ]
@@ -42,17 +47,44 @@ ALARMS_MAX: Final = 500
 """Alarms shown: all that stand, then the newest cleared ones. And cleared ones that are kept."""
 
 
+class SchemaRows(Protocol):
+    """The tables' schemas that stood in the feeds, kept whatever retention drops; see ``log/schemas``."""
+
+    def mark(self) -> SchemaMark | None:
+        """Return up to where the journal's schemas are kept; None if that is not known, or its row is damaged."""
+
+    def begin(self, position: int, forget_above: str | None = None) -> None:
+        """Have all schemas from ``position`` on looked for again. Those above the LSN ``forget_above`` are removed."""
+
+    def keep(self, rows: Sequence[SchemaRow], since: int, mark: SchemaMark | None) -> bool:
+        """Keep what was found from ``since`` on, and that up to ``mark`` there is nothing else; in one transaction.
+
+        Of two with one key the one with the greater LSN stays, and the mark moves forward only: so several servers may find
+        the same. False, and nothing is kept, if the journal is to be looked over from before ``since``: see :meth:`begin`.
+        """
+
+    def schema(self, feed: str, database: str, table: str, version: int) -> SchemaRow | None:
+        """Return a schema, None if there is none; MetadataCorrupt if its row is damaged."""
+
+    def newest(self, feed: str, after: int, rows_max: int) -> list[SchemaRow]:
+        """Return the newest schema of each table of ``feed``, those above the sequence id ``after``, in its order."""
+
+
 class Metadata(Protocol):
     """The metadata database of one log."""
 
     damages: Damages
     """Rows that failed their checksum when they were last read."""
+    schemas: SchemaRows
 
     def check(self, tables: Sequence[Table[Any]] = TABLES) -> list[RowDamage]:
         """Read every row of ``tables``, and return the rows that fail their checksum, those met in other tables too."""
 
     def forget_damaged(self) -> list[RowDamage]:
-        """Remove the rows that fail their checksum, and return them: what they said is lost for good."""
+        """Remove the rows that fail their checksum, and return them: what they said is lost for good.
+
+        Schemas are looked for again in all that is retained.
+        """
 
     def close(self) -> None:
         """Let go of the database."""

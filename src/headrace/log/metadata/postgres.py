@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from psycopg import Connection
-from psycopg.rows import TupleRow
-
 from headrace.errors.root import printable
 from headrace.log.metadata.contract import (
     ALARMS_MAX,
@@ -25,12 +22,16 @@ from headrace.log.metadata.contract import (
 )
 from headrace.log.metadata.damages import Damages
 from headrace.log.metadata.owners import ANYBODY, Claimant, check_room, owner_after
+from headrace.log.metadata.postgres_rows import Session, columns_of, locked_row, put_rows, stored_rows
 from headrace.log.metadata.postgres_schema import lacks_checksums, present_tables, shown, upgrade
+from headrace.log.metadata.postgres_schemas import PostgresSchemas
 from headrace.log.metadata.rows import (
     ALARM,
     HYDRATION,
     LISTENER,
     OWNER,
+    SCHEMA,
+    SCHEMA_MARK,
     SNAPSHOT,
     SUBSCRIBER,
     TABLES,
@@ -43,7 +44,6 @@ from headrace.log.postgres.pool import Pool
 
 R = TypeVar("R", bound=tuple[Any, ...])
 T = TypeVar("T")
-Session = Connection[TupleRow]
 
 _OF_LISTENER: Final = "WHERE listener_id = %s AND feed = %s"
 _COUNTS: Final = """
@@ -66,6 +66,7 @@ class PostgresMetadata(Metadata):
         """
         self._pool = pool
         self.damages = Damages(shown)
+        self.schemas = PostgresSchemas(self._run, self.damages)
         pool.run(upgrade)
         self.check()
 
@@ -75,7 +76,7 @@ class PostgresMetadata(Metadata):
     def check(self, tables: Sequence[Table[Any]] = TABLES) -> list[RowDamage]:
         def work(connection: Session) -> None:
             for table in tables:
-                stored = _stored(connection, table)
+                stored = stored_rows(connection, table)
                 self.damages.sift(table, stored)
                 self.damages.all_read(table, stored)
 
@@ -95,21 +96,21 @@ class PostgresMetadata(Metadata):
 
         def work(connection: Session) -> None:
             with connection.transaction():
-                if not _stored(connection, LISTENER, _OF_LISTENER, key):
+                if not stored_rows(connection, LISTENER, _OF_LISTENER, key):
                     ((of_feed, of_subject),) = connection.execute(
                         _COUNTS, (feed, feed, who.subject)
                     ).fetchall()
                     check_room(of_feed, of_subject, who, feed)
                 # Who else registers it waits for this row, so that it then sees whose it is.
-                row = self.damages.checked(LISTENER, _locked(connection, LISTENER, new)) or new
-                stored = _stored(connection, OWNER, _OF_LISTENER, key)
+                row = self.damages.checked(LISTENER, locked_row(connection, LISTENER, new)) or new
+                stored = stored_rows(connection, OWNER, _OF_LISTENER, key)
                 owner = self.damages.checked(OWNER, stored[0]) if stored else None
                 if owner is None and not who.may_take_over:
                     self.damages.raise_if_damaged(OWNER, key)
                 owner = owner_after(owner, who, *key)
                 self._put(connection, LISTENER, [row._replace(hold=hold, seen_at_ms=now_ms)])
                 if owner is not None:
-                    _locked(connection, OWNER, owner)
+                    locked_row(connection, OWNER, owner)
                     self._put(connection, OWNER, [owner])
 
         self._run(work)
@@ -124,7 +125,9 @@ class PostgresMetadata(Metadata):
         def work(connection: Session) -> list[ListenerRow]:
             with connection.transaction():
                 # One that registers or asks at this moment holds its row's lock: it is passed over.
-                stored = _stored(connection, LISTENER, _LONG_GONE, (seen_before_ms, seen_before_ms, rows_max))
+                stored = stored_rows(
+                    connection, LISTENER, _LONG_GONE, (seen_before_ms, seen_before_ms, rows_max)
+                )
                 rows = self.damages.sift(LISTENER, stored)
                 keys = [LISTENER.key_of(row) for row in rows]
                 for table in (LISTENER, HYDRATION, OWNER):
@@ -159,7 +162,7 @@ class PostgresMetadata(Metadata):
 
         def work(connection: Session) -> SubscriberRow | None:
             with connection.transaction():
-                row = self.damages.checked(SUBSCRIBER, _locked(connection, SUBSCRIBER, new))
+                row = self.damages.checked(SUBSCRIBER, locked_row(connection, SUBSCRIBER, new))
                 if row is not None:
                     row = row._replace(seen_at_ms=now_ms)
                     self._put(connection, SUBSCRIBER, [row])
@@ -196,7 +199,7 @@ class PostgresMetadata(Metadata):
 
         def work(connection: Session) -> list[SubscriberRow]:
             with connection.transaction():
-                stored = _stored(connection, SUBSCRIBER, where, (seen_before_ms, rows_max))
+                stored = stored_rows(connection, SUBSCRIBER, where, (seen_before_ms, rows_max))
                 rows = self.damages.sift(SUBSCRIBER, stored)
                 connection.execute(
                     delete, ([row.subject for row in rows], [row.subscriber_id for row in rows])
@@ -212,11 +215,11 @@ class PostgresMetadata(Metadata):
             with connection.transaction():
                 # Another server may take the same lease: who comes second is to see the first one's row.
                 connection.execute("LOCK TABLE headrace_log.hydration IN SHARE ROW EXCLUSIVE MODE")
-                stored = _stored(
+                stored = stored_rows(
                     connection, HYDRATION, "WHERE listener_id = %s AND feed = %s", (listener_id, feed)
                 )
                 row = change(self.damages.checked(HYDRATION, stored[0]) if stored else None)
-                _locked(connection, HYDRATION, row)
+                locked_row(connection, HYDRATION, row)
                 self._put(connection, HYDRATION, [row])
                 return row
 
@@ -239,7 +242,9 @@ class PostgresMetadata(Metadata):
     def keep_snapshot(self, row: SnapshotRow) -> SnapshotRow:
         def work(connection: Session) -> SnapshotRow:
             with connection.transaction():
-                stands = snapshot_of(self.damages.checked(SNAPSHOT, _locked(connection, SNAPSHOT, row)), row)
+                stands = snapshot_of(
+                    self.damages.checked(SNAPSHOT, locked_row(connection, SNAPSHOT, row)), row
+                )
                 self._put(connection, SNAPSHOT, [stands])
                 return stands
 
@@ -257,7 +262,7 @@ class PostgresMetadata(Metadata):
                     "INSERT INTO headrace_log.alarm AS known (code, feed, agent_id, detail, raised_at_ms, crc)"  # noqa: S608  # names of ours
                     " VALUES (%s, %s, %s, %s, %s, 0)"
                     " ON CONFLICT (code, feed, agent_id) WHERE cleared_at_ms IS NULL DO UPDATE SET crc = known.crc"
-                    f" RETURNING {_columns(ALARM, 'known.')}",
+                    f" RETURNING {columns_of(ALARM, 'known.')}",
                     (code, feed, agent_id, detail, now_ms),
                 ).fetchall()[0]
                 row = ALARM.whole(stored) or AlarmRow(stored[0], code, feed, agent_id, detail, now_ms, None)
@@ -275,9 +280,9 @@ class PostgresMetadata(Metadata):
 
         def work(connection: Session) -> None:
             with connection.transaction():
-                rows = self.damages.sift(ALARM, _stored(connection, ALARM, where, (code, agent_id, feed)))
+                rows = self.damages.sift(ALARM, stored_rows(connection, ALARM, where, (code, agent_id, feed)))
                 self._put(connection, ALARM, [row._replace(cleared_at_ms=now_ms) for row in rows])
-                old = self.damages.sift(ALARM, _stored(connection, ALARM, surplus, (ALARMS_MAX,)))
+                old = self.damages.sift(ALARM, stored_rows(connection, ALARM, surplus, (ALARMS_MAX,)))
                 numbers = [row.alarm_id for row in old]
                 connection.execute("DELETE FROM headrace_log.alarm WHERE alarm_id = ANY (%s)", (numbers,))
 
@@ -297,7 +302,7 @@ class PostgresMetadata(Metadata):
 
     def _rows(self, table: Table[R], where: str, values: Sequence[Any] = ()) -> list[R]:
         return self._run(
-            lambda connection: self.damages.sift(table, _stored(connection, table, where, values))
+            lambda connection: self.damages.sift(table, stored_rows(connection, table, where, values))
         )
 
     def _move(self, table: Table[R], keys: Iterable[Key], moved: Callable[[R], R]) -> list[R]:
@@ -313,7 +318,7 @@ class PostgresMetadata(Metadata):
 
         def work(connection: Session) -> list[R]:
             with connection.transaction():
-                rows = self.damages.sift(table, _stored(connection, table, where, values))
+                rows = self.damages.sift(table, stored_rows(connection, table, where, values))
                 changed = [moved(row) for row in rows]
                 self._put(connection, table, changed)
                 return changed
@@ -321,46 +326,13 @@ class PostgresMetadata(Metadata):
         return self._run(work)
 
     def _put(self, connection: Session, table: Table[R], rows: Sequence[R]) -> None:
-        """Write whole rows, with their checksums, over those with their keys."""
-        if not rows:
-            return
-        keys, rest = table.columns[: table.keys], (*table.columns[table.keys :], "crc")
-        connection.cursor().executemany(
-            f"UPDATE headrace_log.{table.name} SET {', '.join(f'{column} = %s' for column in rest)}"  # noqa: S608  # names of ours
-            f" WHERE {' AND '.join(f'{column} = %s' for column in keys)}",
-            [(*table.stamped(row)[table.keys :], *table.key_of(row)) for row in rows],
-        )
-        for row in rows:
-            self.damages.mended(table, table.key_of(row))
+        put_rows(connection, self.damages, table, rows)
 
     def _run(self, work: Callable[[Session], T]) -> T:
         try:
             return self._pool.run(work)
         finally:
             self.damages.tell()
-
-
-def _columns(table: Table[Any], prefix: str = "") -> str:
-    return ", ".join(f"{prefix}{column}" for column in (*table.columns, "crc"))
-
-
-def _stored(
-    connection: Session, table: Table[Any], where: str = "", values: Sequence[Any] = ()
-) -> list[tuple[Any, ...]]:
-    """Rows as they are stored, with their checksums."""
-    query = f"SELECT {_columns(table, 'known.')} FROM headrace_log.{table.name} AS known {where}"  # noqa: S608  # names of ours
-    return connection.execute(query, values).fetchall()
-
-
-def _locked(connection: Session, table: Table[R], new: R) -> tuple[Any, ...]:
-    """The stored row with the key of ``new``, which is put there if there is none; locked either way."""
-    keys = ", ".join(table.columns[: table.keys])
-    return connection.execute(
-        f"INSERT INTO headrace_log.{table.name} AS known ({_columns(table)})"  # noqa: S608  # names of ours
-        f" VALUES ({', '.join(['%s'] * (len(table.columns) + 1))})"
-        f" ON CONFLICT ({keys}) DO UPDATE SET crc = known.crc RETURNING {_columns(table, 'known.')}",
-        table.stamped(new),
-    ).fetchall()[0]
 
 
 def damaged_rows(connection: Session) -> list[RowDamage]:
@@ -370,7 +342,7 @@ def damaged_rows(connection: Session) -> list[RowDamage]:
     return [
         damage_of(shown(table.name), table, stored)
         for table in present_tables(connection)
-        for stored in _stored(connection, table)
+        for stored in stored_rows(connection, table)
         if table.whole(stored) is None
     ]
 
@@ -382,10 +354,12 @@ def remove_damaged(connection: Session) -> list[RowDamage]:
         if lacks_checksums(connection):
             return removed
         for table in present_tables(connection):
-            query = f"SELECT ctid::text, {_columns(table)} FROM {shown(table.name)} FOR UPDATE"  # noqa: S608  # names of ours
+            query = f"SELECT ctid::text, {columns_of(table)} FROM {shown(table.name)} FOR UPDATE"  # noqa: S608  # names of ours
             rows = connection.execute(query).fetchall()
             gone = {row[0]: row[1:] for row in rows if table.whole(row[1:]) is None}
             removed += [damage_of(shown(table.name), table, stored) for stored in gone.values()]
             delete = f"DELETE FROM {shown(table.name)} WHERE ctid = ANY (%s::text[]::tid[])"  # noqa: S608  # names of ours
             connection.execute(delete, (list(gone),))
+            if table is SCHEMA and gone:
+                connection.execute(f"DELETE FROM {shown(SCHEMA_MARK.name)}")  # noqa: S608  # a name of ours
     return removed

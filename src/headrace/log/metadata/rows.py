@@ -98,6 +98,35 @@ class OwnerRow(NamedTuple):
     subject: str
 
 
+class SchemaRow(NamedTuple):
+    """A table's schema: the value of the entry of ``feed`` at ``sequence_id`` and ``lsn``, kept when that was dropped."""
+
+    feed: str
+    database_name: str
+    table_name: str
+    version: int
+    sequence_id: int
+    lsn: str
+    value: bytes
+
+
+JOURNAL: Final = "journal"
+"""The name of the one :class:`SchemaMark`."""
+
+
+class SchemaMark(NamedTuple):
+    """Up to which ``position`` of the journal all schemas are kept: one row, ``name`` is ``journal``.
+
+    ``frame_position`` and ``global_ts`` are those of the frame that ends there, 0 if none was looked at: a journal that was
+    put back has another one there.
+    """
+
+    name: str
+    position: int
+    frame_position: int
+    global_ts: int
+
+
 @dataclass(frozen=True, slots=True)
 class Table(Generic[R]):
     """A table whose rows are ``R``. ``columns``: all but the checksum, which stands in a column ``crc`` behind them; the
@@ -138,10 +167,18 @@ ALARM: Final = Table("alarm", AlarmRow._fields, 1, AlarmRow)
 HYDRATION: Final = Table("hydration", HydrationRow._fields, 2, HydrationRow)
 SNAPSHOT: Final = Table("snapshot", SnapshotRow._fields, 1, SnapshotRow)
 OWNER: Final = Table("listener_owner", OwnerRow._fields, 2, OwnerRow)
+SCHEMA: Final = Table("table_schema", SchemaRow._fields, 4, SchemaRow)
+SCHEMA_MARK: Final = Table("schema_mark", SchemaMark._fields, 1, SchemaMark)
 FORMAT: Final = Table("format", FormatVersion._fields, 0, FormatVersion)
-TABLES: Final[tuple[Table[Any], ...]] = (LISTENER, SUBSCRIBER, ALARM, HYDRATION, SNAPSHOT, OWNER)
+TABLES: Final[tuple[Table[Any], ...]] = (
+    LISTENER, SUBSCRIBER, ALARM, HYDRATION, SNAPSHOT, OWNER, SCHEMA, SCHEMA_MARK,
+)  # fmt: skip
 """Those whose rows stand for themselves: one that is damaged concerns no other."""
-ADDED: Final[dict[int, tuple[Table[Any], ...]]] = {3: (HYDRATION, SNAPSHOT), 4: (OWNER,)}
+ADDED: Final[dict[int, tuple[Table[Any], ...]]] = {
+    3: (HYDRATION, SNAPSHOT),
+    4: (OWNER,),
+    5: (SCHEMA, SCHEMA_MARK),
+}
 """Those that a format added, by its version. Format 2 had all the others."""
 OF_LISTENER: Final = frozenset({LISTENER.name, HYDRATION.name, OWNER.name})
 """The names of those whose key is a listener's id and a feed."""
@@ -150,7 +187,7 @@ OF_LISTENER: Final = frozenset({LISTENER.name, HYDRATION.name, OWNER.name})
 def row_checksum(table: str, values: Iterable[Any]) -> int:
     """Return the CRC-32C of a row: of the table's name and of the values, encoded as docs/formats/metadata.md says.
 
-    TypeError or OverflowError for a value that is no text, no 64-bit integer and not NULL.
+    TypeError or OverflowError for a value that is no text, no bytes, no 64-bit integer and not NULL.
     """
     return int(google_crc32c.value(b"".join(map(_encoded, (table, *values)))))
 
@@ -163,6 +200,8 @@ def _encoded(value: Any) -> bytes:
     if isinstance(value, str):
         data = value.encode("utf-8", "surrogateescape")
         return b"\x02" + len(data).to_bytes(4, "little") + data
+    if isinstance(value, bytes):
+        return b"\x03" + len(value).to_bytes(4, "little") + value
     raise TypeError(f"{type(value).__name__} is no type of a column")
 
 
@@ -183,7 +222,7 @@ class RowDamage(NamedTuple):
     @property
     def feed(self) -> str:
         """The feed it is about, empty if it is about none."""
-        if self.table == SNAPSHOT.name:
+        if self.table in {SNAPSHOT.name, SCHEMA.name}:
             return _shown(self.key[0])
         return _shown(self.key[1]) if self.table in OF_LISTENER else ""
 
@@ -194,6 +233,8 @@ class RowDamage(NamedTuple):
             return _shown(self.key[0])
         if self.table == SUBSCRIBER.name:
             return "/".join(_shown(part) for part in self.key if part != "")
+        if self.table == SCHEMA.name:
+            return f"schema {'/'.join(map(_shown, self.key[1:]))}"
         return f"{self.table} {_shown(self.key[0])}"
 
     def error(self) -> MetadataCorrupt:

@@ -32,6 +32,8 @@ from headrace.log.metadata.rows import (
     HYDRATION,
     LISTENER,
     OWNER,
+    SCHEMA,
+    SCHEMA_MARK,
     SNAPSHOT,
     SUBSCRIBER,
     TABLES,
@@ -39,7 +41,9 @@ from headrace.log.metadata.rows import (
     Table,
     snapshot_of,
 )
+from headrace.log.metadata.sqlite_rows import known_row, put_rows, stored_rows, write_rows
 from headrace.log.metadata.sqlite_schema import BROKEN, check_versions, lenient_text, open_tables, read_only
+from headrace.log.metadata.sqlite_schemas import SqliteSchemas
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
@@ -83,6 +87,7 @@ class SqliteMetadata(Metadata):
         :attr:`damages` knows it.
         """
         self.damages = Damages(lambda table: f"{path}: table {table}")
+        self.schemas = SqliteSchemas(self._use, self._change, self.damages)
         self._guard = threading.Lock()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._database.text_factory = lenient_text
@@ -131,7 +136,7 @@ class SqliteMetadata(Metadata):
     def check(self, tables: Sequence[Table[Any]] = TABLES) -> list[RowDamage]:
         with self._use() as database:
             for table in tables:
-                stored = _stored(database, table)
+                stored = stored_rows(database, table)
                 self.damages.sift(table, stored)
                 self.damages.all_read(table, stored)
         return self.damages.standing()
@@ -140,9 +145,11 @@ class SqliteMetadata(Metadata):
         removed = self.check()
         with self._change() as database:
             for table in TABLES:
-                rows = self.damages.sift(table, _stored(database, table))
+                rows = self.damages.sift(table, stored_rows(database, table))
                 database.execute(f"DELETE FROM {table.name}")  # noqa: S608  # a name of ours
-                _write(database, table, rows)  # all of it, because a damaged key can't be asked for
+                write_rows(database, table, rows)  # all of it, because a damaged key can't be asked for
+            if any(damage.table == SCHEMA.name for damage in removed):
+                database.execute(f"DELETE FROM {SCHEMA_MARK.name}")  # noqa: S608  # a name of ours
         self.check()
         return removed
 
@@ -169,7 +176,7 @@ class SqliteMetadata(Metadata):
 
     def forget_listeners(self, seen_before_ms: int, rows_max: int) -> list[ListenerRow]:
         with self._change() as database:
-            stored = _stored(database, LISTENER, _LONG_GONE, (seen_before_ms, seen_before_ms, rows_max))
+            stored = stored_rows(database, LISTENER, _LONG_GONE, (seen_before_ms, seen_before_ms, rows_max))
             rows = self.damages.sift(LISTENER, stored)
             keys = [LISTENER.key_of(row) for row in rows]
             for table in (LISTENER, HYDRATION, OWNER):
@@ -230,7 +237,7 @@ class SqliteMetadata(Metadata):
     def forget_subscribers(self, seen_before_ms: int, rows_max: int) -> list[SubscriberRow]:
         with self._change() as database:
             where, values = "WHERE seen_at_ms < ? ORDER BY seen_at_ms LIMIT ?", (seen_before_ms, rows_max)
-            rows = self.damages.sift(SUBSCRIBER, _stored(database, SUBSCRIBER, where, values))
+            rows = self.damages.sift(SUBSCRIBER, stored_rows(database, SUBSCRIBER, where, values))
             keys = [SUBSCRIBER.key_of(row) for row in rows]
             database.executemany("DELETE FROM subscriber WHERE subject = ? AND subscriber_id = ?", keys)
         return rows
@@ -270,7 +277,7 @@ class SqliteMetadata(Metadata):
         detail = printable(detail)
         with self._change() as database:
             where = "WHERE code = ? AND feed = ? AND agent_id = ? AND cleared_at_ms IS NULL"
-            standing = _stored(database, ALARM, where, (code, feed, agent_id))
+            standing = stored_rows(database, ALARM, where, (code, feed, agent_id))
             known = self.damages.checked(ALARM, standing[0]) if standing else None
             if known is not None:
                 row = known._replace(detail=detail)
@@ -286,11 +293,11 @@ class SqliteMetadata(Metadata):
     def clear_alarms(self, code: str, *, agent_id: str, now_ms: int, feed: str | None = None) -> None:
         with self._change() as database:
             where = "WHERE code = ? AND agent_id = ? AND feed = coalesce(?, feed) AND cleared_at_ms IS NULL"
-            rows = self.damages.sift(ALARM, _stored(database, ALARM, where, (code, agent_id, feed)))
+            rows = self.damages.sift(ALARM, stored_rows(database, ALARM, where, (code, agent_id, feed)))
             self._put(database, ALARM, [row._replace(cleared_at_ms=now_ms) for row in rows])
             # By number: the newest row stays, so that no number is given twice.
             where = "WHERE cleared_at_ms IS NOT NULL ORDER BY alarm_id DESC LIMIT -1 OFFSET ?"
-            old = self.damages.sift(ALARM, _stored(database, ALARM, where, (ALARMS_MAX,)))
+            old = self.damages.sift(ALARM, stored_rows(database, ALARM, where, (ALARMS_MAX,)))
             database.executemany("DELETE FROM alarm WHERE alarm_id = ?", [(row.alarm_id,) for row in old])
 
     def alarms(self) -> list[AlarmRow]:
@@ -299,40 +306,12 @@ class SqliteMetadata(Metadata):
 
     def _rows(self, table: Table[R], where: str, values: Sequence[Any] = ()) -> list[R]:
         with self._use() as database:
-            return self.damages.sift(table, _stored(database, table, where, values))
+            return self.damages.sift(table, stored_rows(database, table, where, values))
 
     def _known(
         self, database: sqlite3.Connection, table: Table[R], key: Key, *, raises: bool = True
     ) -> R | None:
-        """The row with this key; None if there is none. If it is damaged MetadataCorrupt, or None with ``raises`` off."""
-        where = " AND ".join(f"{column} = ?" for column in table.columns[: table.keys])
-        stored = _stored(database, table, f"WHERE {where}", key)
-        row = self.damages.checked(table, stored[0]) if stored else None
-        if row is None and stored and raises:
-            self.damages.raise_if_damaged(table, table.key_of(stored[0]))
-        return row
+        return known_row(database, self.damages, table, key, raises=raises)
 
     def _put(self, database: sqlite3.Connection, table: Table[R], rows: Sequence[R]) -> None:
-        """Write whole rows, with their checksums, over those with their keys."""
-        _write(database, table, rows)
-        for row in rows:
-            self.damages.mended(table, table.key_of(row))
-
-
-def _stored(
-    database: sqlite3.Connection, table: Table[Any], where: str = "", values: Sequence[Any] = ()
-) -> list[tuple[Any, ...]]:
-    """Rows as they are stored, with their checksums; values come from the table itself, never from an index."""
-    columns = ", ".join(table.columns)
-    source = f"{table.name} NOT INDEXED" if table is ALARM else table.name
-    query = f"SELECT {columns}, crc FROM {source} {where}"  # noqa: S608  # names of ours
-    return database.execute(query, tuple(values)).fetchall()
-
-
-def _write(database: sqlite3.Connection, table: Table[R], rows: Sequence[R]) -> None:
-    marks = ", ".join("?" * (len(table.columns) + 1))
-    columns = ", ".join(table.columns)
-    database.executemany(
-        f"REPLACE INTO {table.name} ({columns}, crc) VALUES ({marks})",  # noqa: S608  # names of ours
-        [table.stamped(row) for row in rows],
-    )
+        put_rows(database, self.damages, table, rows)

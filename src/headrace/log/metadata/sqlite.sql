@@ -1,4 +1,4 @@
--- The metadata database: what the journal does not hold. Format 4: docs/formats/metadata.md.
+-- The metadata database: what the journal does not hold. Format 5: docs/formats/metadata.md.
 -- crc is the row's checksum.
 
 CREATE TABLE IF NOT EXISTS format (
@@ -67,6 +67,26 @@ CREATE TABLE IF NOT EXISTS listener_owner (
     subject     TEXT NOT NULL,          -- of the token that registered it first
     crc         INTEGER,
     PRIMARY KEY (listener_id, feed)
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS table_schema (
+    feed          TEXT NOT NULL,
+    database_name TEXT NOT NULL,
+    table_name    TEXT NOT NULL,
+    version       INTEGER NOT NULL,
+    sequence_id   INTEGER NOT NULL,     -- of the entry that says so
+    lsn           TEXT NOT NULL,        -- its LSN, as text of 38 characters: sorts as LSNs do
+    value         BLOB NOT NULL,        -- its value
+    crc           INTEGER,
+    PRIMARY KEY (feed, database_name, table_name, version)
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS schema_mark (
+    name           TEXT NOT NULL PRIMARY KEY,   -- journal
+    position       INTEGER NOT NULL,    -- up to where the journal's schemas are in table_schema
+    frame_position INTEGER NOT NULL,    -- where the frame begins that ends there, 0 if none does
+    global_ts      INTEGER NOT NULL,    -- its timestamp
+    crc            INTEGER
 ) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX IF NOT EXISTS alarm_standing ON alarm (code, feed, agent_id) WHERE cleared_at_ms IS NULL;

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import pymysql
 from pymysql.connections import Connection
@@ -13,19 +12,14 @@ from pymysql.constants import CLIENT, CR, ER
 from pymysql.cursors import Cursor
 
 from headrace.errors import AttachUnsafe, DsnInvalid, SourceForbidden, SourceUnavailable, TableNotFound
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.outbox.mysql import STATEMENTS_LOGGED, STATEMENTS_LOGGED_HINT
+from headrace.runtime.dsn import Dsn
+from headrace.runtime.mysql_address import ANSWER_TIMEOUT_S, MYSQL_DSN_HINT, read_mysql_address
 
 if TYPE_CHECKING:
     Source = Connection[Cursor]
 else:
     Source = Connection  # generic in its type stubs only
-
-CONNECT_TIMEOUT_S: Final = 10
-ANSWER_TIMEOUT_S: Final = 60
-"""After so long without an answer the connection counts as lost; ``answer-timeout`` in the DSN sets another time."""
-
-ANSWER_TIMEOUT_S_MAX: Final = 86_400
 
 QUERY_TIMEOUT_S: Final = 600
 """The same where an operator's own query is run, which may sort for long before its first row."""
@@ -36,7 +30,6 @@ LOCK_TIMEOUT_S: Final = 5
 STATEMENTS_MAX: Final = 500
 """Statements sent at once."""
 
-_PORT: Final = 3306
 _FORBIDDEN: Final = frozenset(
     {
         ER.ACCESS_DENIED_ERROR,
@@ -56,11 +49,6 @@ _SETTINGS: Final = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
 )
 _BINLOG_ROW_NEEDED: Final = 1665
-_OPTIONS: Final = ("answer-timeout", "socket", "ssl-ca")
-_HINT: Final = (
-    "Write mariadb://USER:PASSWORD@HOST:PORT/DATABASE. In a password @ is %40, / is %2F, ? is %3F, % is %25. After ? may "
-    "stand socket=PATH, ssl-ca=PATH and answer-timeout=SECONDS, joined by &."
-)
 
 
 def connect(dsn: Dsn, answer_timeout_s: int = ANSWER_TIMEOUT_S) -> Source:
@@ -68,20 +56,21 @@ def connect(dsn: Dsn, answer_timeout_s: int = ANSWER_TIMEOUT_S) -> Source:
 
     Raises DsnInvalid (malformed, unknown database), SourceForbidden, SourceUnavailable.
     """
-    address = _read_address(dsn, answer_timeout_s)
+    address = read_mysql_address(dsn, answer_timeout_s)
     with mysql_errors():
         try:
             connection = Source(
                 **address,
                 charset="utf8mb4",
                 autocommit=True,
-                connect_timeout=CONNECT_TIMEOUT_S,
                 client_flag=CLIENT.MULTI_STATEMENTS,
             )
         except OSError as error:  # the driver's own errors are none: it reads the file before it connects
-            raise DsnInvalid(f"ssl-ca can't be used: {error.strerror or error}", hint=_HINT) from None
+            raise DsnInvalid(
+                f"ssl-ca can't be used: {error.strerror or error}", hint=MYSQL_DSN_HINT
+            ) from None
         except UnicodeError:
-            raise DsnInvalid("the DSN's host is no host name", hint=_HINT) from None
+            raise DsnInvalid("the DSN's host is no host name", hint=MYSQL_DSN_HINT) from None
         try:
             for setting in _SETTINGS:
                 execute(connection, setting)
@@ -89,38 +78,6 @@ def connect(dsn: Dsn, answer_timeout_s: int = ANSWER_TIMEOUT_S) -> Source:
             connection.close()
             raise
     return connection
-
-
-def _read_address(dsn: Dsn, answer_timeout_s: int) -> dict[str, Any]:
-    """Return the driver's arguments for a DSN; DsnInvalid without any of its text, which may hold a password."""
-    try:
-        parts = urlsplit(f"mariadb://{dsn.rest}")
-        options = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
-        address: dict[str, Any] = {
-            "host": parts.hostname or "127.0.0.1",
-            "port": parts.port or _PORT,
-            "user": unquote(parts.username or ""),
-            "password": unquote(parts.password or ""),
-            "database": unquote(parts.path.removeprefix("/")),
-        }
-        timeout_s = int(options.get("answer-timeout", [str(answer_timeout_s)])[0])
-    except ValueError:
-        raise DsnInvalid("the DSN can't be read", hint=_HINT) from None
-    if not address["database"] or "/" in address["database"]:
-        raise DsnInvalid("the DSN names no database", hint=_HINT)
-    if set(options) - set(_OPTIONS) or any(len(given) > 1 for given in options.values()):
-        raise DsnInvalid(
-            f"the DSN has an option that is not known, or one twice: known are {', '.join(_OPTIONS)}",
-            hint=_HINT,
-        )
-    if not 1 <= timeout_s <= ANSWER_TIMEOUT_S_MAX:
-        raise DsnInvalid(f"answer-timeout is not from 1 to {ANSWER_TIMEOUT_S_MAX} (seconds)", hint=_HINT)
-    address |= {"read_timeout": timeout_s, "write_timeout": timeout_s}
-    if "socket" in options:
-        address["host"] = address["unix_socket"] = options["socket"][0]  # the driver's errors name the host
-    if "ssl-ca" in options:
-        address["ssl"] = {"ca": options["ssl-ca"][0], "check_hostname": True}
-    return address
 
 
 def execute(connection: Source, query: str, values: Sequence[Any] | dict[str, Any] = ()) -> int:
@@ -194,7 +151,7 @@ def mysql_errors() -> Iterator[None]:
                 f"this database has no outbox: {text}", hint="Call Outbox.create once."
             ) from error
         if number == ER.BAD_DB_ERROR:
-            raise DsnInvalid(text, hint=_HINT) from error
+            raise DsnInvalid(text, hint=MYSQL_DSN_HINT) from error
         if number in _FORBIDDEN:
             raise SourceForbidden(text) from error
         if number == _BINLOG_ROW_NEEDED:

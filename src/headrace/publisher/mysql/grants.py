@@ -7,9 +7,9 @@ from contextlib import closing
 from typing import Final
 
 from headrace.errors import Usage
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.grants import Grant, Party, Rights
 from headrace.publisher.mysql.connection import connect, fetch, mysql_errors
+from headrace.runtime.dsn import Dsn
 
 _SETUP: Final = ("CREATE", "SELECT", "INSERT")
 _AGENT_TABLES: Final = {

@@ -14,7 +14,6 @@ from headrace.errors import AttachUnsafe, TableNotFound
 from headrace.publisher.attach.finding import Attached, Finding
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.copies import CopyRequest, CopyStanding, CopyState, CopyStep
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.grants import Rights
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, RowPlace
 from headrace.publisher.mysql import grants, ownership, parked, sweep, waiting
@@ -28,6 +27,7 @@ from headrace.publisher.owner import Alarm, FeedPlace, Resume
 from headrace.publisher.source import AttachedTable, DetachedTable
 from headrace.publisher.standing import FeedStanding, Holder
 from headrace.publisher.state import StatePlace, StateReader, StateSink
+from headrace.runtime.dsn import Dsn
 
 LOOK_S: Final = 0.005
 """A look that takes no longer than this is cheap: nothing waits for the next one."""

@@ -18,10 +18,10 @@ from pymysql.constants import ER
 from pymysql.cursors import SSCursor
 
 from headrace.errors import SnapshotUnavailable, SourceUnavailable
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.mysql.connection import QUERY_TIMEOUT_S, Source, connect, execute, mysql_errors
 from headrace.publisher.mysql.relay import unmarked_ids
 from headrace.publisher.state import NO_STATE, STATE_HINT, TWO_COLUMNS, StateReader, object_line
+from headrace.runtime.dsn import Dsn
 
 TABLE_WAIT_S: Final = 1
 """How long a table that DDL holds is waited for: marking waits meanwhile."""

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 from headrace.errors import DsnInvalid, SourceForbidden, SourceUnavailable
-from headrace.publisher.dsn import Dsn
+from headrace.runtime.dsn import Dsn
 
 T = TypeVar("T")
 

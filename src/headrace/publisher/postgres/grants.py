@@ -9,12 +9,12 @@ from typing import Final
 from psycopg import sql
 
 from headrace.publisher.attach.selection import AttachRequest
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.grants import Grant, Party, Rights
 from headrace.publisher.postgres.attachment import AttachmentState, read_attachments
 from headrace.publisher.postgres.catalogue import Table, read_relations, read_table, search_path
 from headrace.publisher.postgres.connection import Source, connect, fetch_one, transaction
 from headrace.publisher.postgres.naming import choose_relations
+from headrace.runtime.dsn import Dsn
 
 _AGENT_TABLES: Final = {
     "headrace_format": ("SELECT",),

@@ -15,10 +15,10 @@ import time
 import uuid
 from typing import Final
 
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.postgres.connection import Source, connect, fetch_one, postgres_errors
 from headrace.publisher.postgres.look import NOWHERE, may_wait
 from headrace.publisher.postgres.looking import poll
+from headrace.runtime.dsn import Dsn
 from headrace.runtime.logs import get_logger
 
 CHANNEL: Final = "headrace"

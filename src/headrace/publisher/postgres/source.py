@@ -9,7 +9,6 @@ from headrace.errors import SourceUnavailable
 from headrace.publisher.attach.finding import Attached, Finding
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.copies import CopyRequest, CopyStanding, CopyState, CopyStep
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.grants import Rights
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, RowPlace
 from headrace.publisher.outbox.postgres import check_format, has_tables
@@ -35,6 +34,7 @@ from headrace.publisher.postgres.state import PostgresStateReader
 from headrace.publisher.source import AttachedTable, DetachedTable
 from headrace.publisher.standing import FeedStanding, Holder
 from headrace.publisher.state import StatePlace, StateReader, StateSink
+from headrace.runtime.dsn import Dsn
 
 _PARTS: Final = Parts(OutboxRelay, parked, ownership.read_owner, check_format, postgres_errors)
 

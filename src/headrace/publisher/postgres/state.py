@@ -19,7 +19,6 @@ import psycopg
 from psycopg import sql
 
 from headrace.errors import SnapshotUnavailable, SourceUnavailable
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.postgres.added import was_added
 from headrace.publisher.postgres.attachment import Attachment, AttachmentState, read_attachments
 from headrace.publisher.postgres.connection import Source, connect, fetch_one, postgres_errors, transaction
@@ -28,6 +27,7 @@ from headrace.publisher.postgres.render import RowRenderer
 from headrace.publisher.postgres.state_query import FETCH_ROWS, Query, Relation, read_relations
 from headrace.publisher.postgres.triggers import row_json
 from headrace.publisher.state import ALSO_ADDED, NO_STATE, STATE_HINT, StateReader, row_line, schema_line
+from headrace.runtime.dsn import Dsn
 
 TABLE_WAIT_MS: Final = 200
 """How long the tables' locks are waited for: marking waits meanwhile."""

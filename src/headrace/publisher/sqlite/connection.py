@@ -11,8 +11,8 @@ from typing import Final
 from urllib.parse import quote
 
 from headrace.errors import DsnInvalid, PlatformUnsupported, SourceUnavailable
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.sqlite.values import decode_text
+from headrace.runtime.dsn import Dsn
 
 BUSY_TIMEOUT_MS: Final = 5_000
 """How long one statement waits for the application's write lock before the caller backs off and tries again."""

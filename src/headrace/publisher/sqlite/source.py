@@ -10,7 +10,6 @@ from typing import Final
 from headrace.publisher.attach.finding import Attached, Finding
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.copies import CopyRequest, CopyStanding, CopyState, CopyStep
-from headrace.publisher.dsn import Dsn
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, RowPlace
 from headrace.publisher.outbox.sqlite import check_format, has_tables
 from headrace.publisher.outbox_source import OutboxSource, Parts
@@ -30,6 +29,7 @@ from headrace.publisher.sqlite.relay import OutboxRelay
 from headrace.publisher.sqlite.state import SqliteStateReader
 from headrace.publisher.standing import FeedStanding, Holder
 from headrace.publisher.state import StatePlace, StateReader, StateSink
+from headrace.runtime.dsn import Dsn
 
 _PARTS: Final = Parts(OutboxRelay, parked, ownership.read_owner, check_format, sqlite_errors)
 

@@ -11,7 +11,7 @@ from headrace import errors
 from headrace.access.grants import EVERYTHING
 from headrace.server.decoding import decode_entries
 from headrace.server.guard import May, claimant_of
-from headrace.server.http import parameters, reading, snapshots
+from headrace.server.http import parameters, reading, schemas, snapshots
 from headrace.server.http.bodies import BODY_BYTES_MAX, JSON_TYPE, NDJSON_TYPE, content_type
 from headrace.server.http.event_stream import EVENTS_TYPE
 from headrace.server.http.openapi import openapi_document
@@ -22,6 +22,7 @@ from headrace.server.workload import run_sized
 from headrace.wire import documents as doc
 from headrace.wire.hydration_documents import HydrationLease, TakeHydration
 from headrace.wire.retention_documents import RetentionView, Rotated
+from headrace.wire.schema_documents import SchemaList
 
 _ENTRY_BYTES: Final = 512
 """A guess at an entry's size, before anything is decoded."""
@@ -225,6 +226,16 @@ ROUTES: Final = (
             errors.FeedNotFound, errors.NoSnapshot, errors.SnapshotForbidden, errors.JournalCorrupt,
             errors.MetadataCorrupt,
         ),
+    ),
+    Route(
+        method="GET", path="/feeds/{change-feed-id}/schemas", may=May.SEE, handler=schemas.list_schemas,
+        query=schemas.SchemasQuery, answer=SchemaList, summary="The newest schema of each table, dropped or not",
+        refusals=(errors.FeedNotFound, errors.JournalCorrupt),
+    ),
+    Route(
+        method="GET", path="/feeds/{change-feed-id}/schemas/{database}/{table}/{version}", may=May.SEE,
+        handler=schemas.read_schema, answer=None, summary="A table's schema as it stands in the feed, dropped or not",
+        refusals=(errors.FeedNotFound, errors.SchemaNotFound, errors.JournalCorrupt, errors.MetadataCorrupt),
     ),
     Route(
         method="GET", path="/feeds", may=May.LIST, handler=_feeds, answer=doc.FeedList,

@@ -1,0 +1,1 @@
+"""The binlog's format: bytes <-> values. Pure."""

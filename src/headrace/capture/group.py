@@ -1,0 +1,80 @@
+"""One transaction of the binlog while its events come: how much of it is done, what it becomes, its savepoints. Pure."""
+
+from __future__ import annotations
+
+from headrace.capture.binlog.event import Begin
+from headrace.capture.changes import Mark, TransactionEntries
+from headrace.capture.position import SourcePosition
+
+
+class Group:
+    """The events from a GTID to the end of its transaction.
+
+    Its *parts* are its rows events, and its statements if rows follow them; ``parts`` of them were taken. A part is done
+    as a whole or not at all, whatever it becomes, so a restart counts the same. ``commit_ts`` is 0 until something goes out.
+    ``is_cut``: a part of it was handed out.
+    """
+
+    def __init__(
+        self, begin: Begin, left: SourcePosition | None, *, ts_before: int, table_id_before: int
+    ) -> None:
+        """``left``: where the feed ends within this transaction, if it does.
+
+        ``ts_before``, ``table_id_before``: the last ones given before it.
+        """
+        self.begin = begin
+        self.gtid = str(begin.gtid)
+        self.time_ms = begin.time_s * 1000
+        self.ts_before = ts_before
+        self.table_id_before = table_id_before
+        self.parts = 0
+        self.entries: TransactionEntries | None = None
+        self.is_cut = left is not None
+        self.commit_ts = left.commit_ts if left is not None else 0
+        self._done = left.parts if left is not None else 0
+        self._entries_done = left.entries if left is not None else 0
+        self._savepoints: dict[str, tuple[Mark | None, int]] = {}
+
+    def is_done(self) -> bool:
+        """Tell whether the next part is in the feed since before a restart."""
+        return self.parts < self._done
+
+    def begin_entries(self, build_ts: int) -> TransactionEntries:
+        """Return what gathers the entries of the parts from here on."""
+        return TransactionEntries(
+            self.gtid,
+            self.commit_ts,
+            build_ts,
+            self.time_ms,
+            parts=self.parts,
+            entries=self._entries_done,
+        )
+
+    def begin_anew(self) -> None:
+        """What comes has a commitTs of its own; what came was handed out."""
+        if self.entries is not None:
+            self._entries_done = self.entries.entries_taken
+        self.commit_ts, self.entries = 0, None
+
+    def skip_part(self) -> None:
+        """Count a part that does not go out."""
+        self.parts += 1
+        if self.entries is not None:
+            self.entries.skip_part()
+
+    def save(self, name: str) -> None:
+        """Set a savepoint; one of the same name moves."""
+        self._savepoints[name] = (self.entries.mark() if self.entries is not None else None), self.parts
+
+    def has_savepoint(self, name: str) -> bool:
+        """Tell whether a savepoint of this name was set."""
+        return name in self._savepoints
+
+    def roll_back(self, savepoint: str | None) -> bool:
+        """Take back what came since ``savepoint`` (None: all of it); False if some of that was handed out."""
+        if 0 < self.parts <= self._done:
+            return True  # that was done before the restart, which came behind a later part
+        mark, parts = self._savepoints[savepoint] if savepoint is not None else (None, 0)
+        if self.entries is None:
+            return not self.is_cut or parts >= max(self._done, 1)
+        return self.entries.roll_back(mark)

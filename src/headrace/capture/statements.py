@@ -1,0 +1,195 @@
+"""One DDL statement at its commitTs: what it does to captured tables, and the entries that tell of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.capture.catalogue_schema import from_catalogue
+from headrace.capture.catalogue_table import CatalogueTable
+from headrace.capture.control import ControlEntry, ddl_entry, schema_entry
+from headrace.capture.ddl import DdlStatement, TableName
+from headrace.capture.effects import SourceSchemas, Times, emptied, ended, judge, restarted, stopped
+from headrace.capture.tables import Tables, TableState, Unknown
+from headrace.errors import TableStopped
+from headrace.runtime.logs import get_logger
+from headrace.simple.message import Ddl, MessageType
+from headrace.simple.schema import TableSchema
+
+logger = get_logger("capture")
+
+_SHOWN_CHARS: Final = 200
+
+
+class AppliedStatement:
+    """A statement that concerns captured tables; :meth:`entries` changes ``tables`` in place, once."""
+
+    def __init__(self, tables: Tables, source: SourceSchemas, statement: DdlStatement, times: Times) -> None:
+        self._tables = tables
+        self._source = source
+        self._statement = statement
+        self._times = times
+
+    def entries(self, suspects: Sequence[TableName] = ()) -> Iterator[ControlEntry]:
+        """Yield the entries in their order. ``suspects``: what a statement that can't be read may have meant."""
+        statement = self._statement
+        if statement.unread:
+            for name in suspects:
+                yield self._stopped(
+                    name,
+                    f"a statement that can't be read may have changed {'.'.join(name)}: {statement.sql[:_SHOWN_CHARS]}",
+                )
+        elif statement.database_only is not None:
+            yield from self._about_database(statement.database_only)
+        elif statement.table is not None:
+            yield from self._about_table(statement.table)
+            if statement.moves_rows:
+                for name in (statement.table, *statement.others):
+                    if name in self._tables.states:
+                        yield self._stopped(
+                            name,
+                            f"rows of {'.'.join(name)} moved or went with a partition, and no row event tells of them",
+                        )
+
+    def _about_database(self, database: str) -> Iterator[ControlEntry]:
+        if self._statement.moves_rows:
+            for name in self._tables.of_database(database):
+                yield from self._erase(name, f"DROP TABLE {name}")
+            for name in [name for name in self._tables.waiting if name.database == database]:
+                self._tables.forget(name)
+        yield self._ddl(TableName(database, ""), None, None)
+
+    def _about_table(self, name: TableName) -> Iterator[ControlEntry]:
+        statement = self._statement
+        if statement.view:
+            yield self._ddl(name, None, None)
+            return
+        match statement.kind:
+            case MessageType.CREATE:
+                yield from self._create(name)
+            case MessageType.ERASE:
+                yield from self._erase(name, statement.sql)
+            case MessageType.TRUNCATE:
+                yield from self._truncate(name)
+            case MessageType.RENAME if statement.new_name is not None:
+                yield from self._rename(name, statement.new_name)
+            case _:
+                yield from self._alter(name)
+
+    def _create(self, name: TableName) -> Iterator[ControlEntry]:
+        # CREATE OR REPLACE, or a table that was dropped before a restart: the feed keeps the schemas of those.
+        yield from self._erase(name, f"DROP TABLE IF EXISTS {name}")
+        table = self._source.table(name)
+        table_id = self._tables.next_id()
+        schema = from_catalogue(table, table_id, self._times.commit_ts) if table is not None else None
+        state = self._tables.states[name] = TableState(name, schema)
+        yield self._ddl(name, schema, None)
+        if schema is not None:
+            yield schema_entry(schema, self._times.build_ts)
+        yield from self._judged(state, table, None)
+
+    def _erase(self, name: TableName, sql: str) -> Iterator[ControlEntry]:
+        known = name in self._tables.states or name in self._tables.stopped
+        state = self._tables.forget(name)
+        if known:
+            before = state.schema if state is not None else None
+            yield ddl_entry(Ddl(MessageType.ERASE, sql, *self._times, before, before), *name)
+
+    def _truncate(self, name: TableName) -> Iterator[ControlEntry]:
+        state = self._tables.states.get(name)
+        if state is not None:
+            yield from emptied(self._tables, state, self._times, self._statement.sql)
+            yield from ended(self._tables, name)  # nothing is left to copy, and all that follows goes out
+
+    def _alter(self, name: TableName) -> Iterator[ControlEntry]:
+        state = self._tables.states.get(name)
+        if state is None:
+            return
+        before = state.schema
+        table = self._source.table(name)
+        if table is None:  # it is gone or has another name by now, which the binlog will say
+            yield self._ddl(name, before, before)
+            return
+        table_id = before.table_id if before is not None else self._tables.next_id()
+        state.schema = from_catalogue(table, table_id, self._times.commit_ts)
+        state.forget_shape()
+        yield self._ddl(name, state.schema, before)
+        yield schema_entry(state.schema, self._times.build_ts)
+        yield from restarted(self._tables, state, before, self._times)
+        yield from self._judged(state, table, before)
+
+    def _rename(self, name: TableName, new_name: TableName) -> Iterator[ControlEntry]:
+        tables = self._tables
+        state = tables.states.get(name)
+        wanted = tables.captures(new_name)
+        if wanted and self._comes_uncopied(name):
+            yield from self._erase(new_name, f"DROP TABLE IF EXISTS {new_name}")
+            tables.waiting[new_name] = None
+            return
+        tables.rename(name, new_name)
+        before = state.schema if state is not None else None
+        if state is not None and before is not None:
+            state.schema = self._renamed(before, new_name)
+            yield ddl_entry(
+                Ddl(MessageType.RENAME, self._statement.sql, *self._times, state.schema, before), *name
+            )
+        if not wanted:
+            tables.forget(new_name)
+            logger.warning("a table left the capture by its new name", old=str(name), new=str(new_name))
+        elif state is not None and state.schema is not None:
+            yield schema_entry(state.schema, self._times.build_ts)
+            try:
+                tables.selection.of(state.schema, before)
+            except TableStopped as error:
+                yield stopped(tables, new_name, error, self._times)
+
+    def _comes_uncopied(self, name: TableName) -> bool:
+        """Tell whether a table has rows of which the feed has none, and nobody would copy it under another name."""
+        tables = self._tables
+        if name in tables.states or name in tables.stopped or name in tables.waiting:
+            return False
+        entered = tables.unknown is Unknown.STOPS and not tables.captures(name)
+        return entered or tables.unknown is Unknown.COPIED_LATER
+
+    def _renamed(self, before: TableSchema, new_name: TableName) -> TableSchema:
+        """Return the schema under the new name; with the catalogue's details if that has the table in the shape it had.
+
+        Where the statements before this one were met late, the catalogue knew the table under this name alone.
+        """
+        version = self._times.commit_ts
+        table = self._source.table(new_name)
+        if table is not None:
+            schema = from_catalogue(table, before.table_id, version)
+            if _shape(schema) == _shape(before):
+                return schema
+        return msgspec.structs.replace(
+            before, schema=new_name.database, table=new_name.table, version=version
+        )
+
+    def _judged(
+        self, state: TableState, table: CatalogueTable | None, before: TableSchema | None
+    ) -> Iterator[ControlEntry]:
+        """Stop a table that can't be captured as it is now."""
+        if table is None or state.schema is None or state.name in self._tables.stopped:
+            return
+        try:
+            judge(table, state.schema, self._tables, self._source, before)
+        except TableStopped as error:
+            yield stopped(self._tables, state.name, error, self._times)
+
+    def _ddl(self, name: TableName, schema: TableSchema | None, before: TableSchema | None) -> ControlEntry:
+        statement = self._statement
+        return ddl_entry(Ddl(statement.kind, statement.sql, *self._times, schema, before), *name)
+
+    def _stopped(self, name: TableName, detail: str) -> ControlEntry:
+        return stopped(self._tables, name, TableStopped(detail), self._times)
+
+
+def _shape(schema: TableSchema) -> list[tuple[object, ...]]:
+    """What two descriptions of one table have in common, however much each of them knows."""
+    return [
+        (column.name, column.data_type.mysql_type, column.data_type.unsigned, column.nullable)
+        for column in schema.columns
+    ]
