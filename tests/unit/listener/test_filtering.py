@@ -33,7 +33,9 @@ def test_filter_is_kept_from_the_first_claim_on(store: FileBookmarks) -> None:
     assert claim(store, *PLACE, NICS, change=False) == Bookmark("i", 5)
 
 
-@pytest.mark.parametrize("asked", [MORE, EVERYTHING, EntryFilter(key=b"k")], ids=["more", "everything", "a key"])
+@pytest.mark.parametrize(
+    "asked", [MORE, EVERYTHING, EntryFilter(key=b"k")], ids=["more", "everything", "a key"]
+)
 def test_bookmark_of_another_filter_is_refused_until_the_user_says_so(
     store: FileBookmarks, asked: EntryFilter
 ) -> None:
