@@ -65,6 +65,8 @@ class Server:
                     *("setpriv", "--pdeathsig", "KILL", _program("mariadbd"), "--no-defaults"),
                     *(f"--datadir={self.folder / 'data'}", f"--socket={self.folder / 'socket'}"),
                     *(f"--port={self.port}", "--bind-address=127.0.0.1", "--skip-name-resolve"),
+                    # A server that starts drops the temporary tables in its folder, another server's too.
+                    f"--tmpdir={self.folder}",
                     *("--innodb-buffer-pool-size=32M", "--performance-schema=OFF", *self._options),
                 ],
                 stdin=subprocess.DEVNULL,

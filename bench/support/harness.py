@@ -57,6 +57,10 @@ class Bench:
         """The figure in relation to that of the first arm in the same round, round by round."""
         return [one[arm][figure] / one[self.arms[0]][figure] for one in self.rounds]
 
+    def measures(self, figure: str) -> bool:
+        """Tell whether every arm has this figure."""
+        return all(figure in found for one in self.rounds for found in one.values())
+
     def lines(self, figure: str) -> list[str]:
         """A table for a person: the median of ``figure`` and its relation to the bare limit, an arm a line."""
         conditions = ", ".join(f"{name} {value}" for name, value in self.conditions.items())
@@ -70,7 +74,8 @@ class Bench:
         return found
 
     def document(self, figures: Sequence[str]) -> dict[str, Any]:
-        """The same and everything measured, for a program."""
+        """The same and everything measured, for a program; ``figures`` that not every arm has are left out."""
+        figures = [figure for figure in figures if self.measures(figure)]
         return {
             "bench": self.name,
             "conditions": self.conditions,
@@ -153,7 +158,7 @@ def publish(benches: Sequence[Bench], figures: Sequence[str], file: Path | None)
     document = {"machine": host, "benches": [bench.document(figures) for bench in benches]}
     print(", ".join(f"{name} {value}" for name, value in host.items() if name != "load"))
     for bench in benches:
-        for figure in figures:
+        for figure in filter(bench.measures, figures):
             print("\n".join(bench.lines(figure)), end="\n\n")
     text = json.dumps(document, ensure_ascii=False)
     print(text)

@@ -68,8 +68,9 @@ class Assembler:
         self.gtids = GtidPosition.parse(position.gtid)
         self._under_way = position if position.under_way else None
         self._server_id = position.server_id
-        self._place = self._reached = Place(position.file, position.offset)
-        self._file = position.file
+        self._place = Place(position.file, position.offset)
+        self._file = self._reached_file = position.file
+        self._reached = position.offset
         self._changes = changes
         self._covers = covers
         self._wall_ms = wall_ms
@@ -100,7 +101,7 @@ class Assembler:
     @property
     def place(self) -> Place:
         """How far the binlog was taken, to the end of an event."""
-        return self._reached
+        return Place(self._reached_file, self._reached)
 
     @property
     def committed_place(self) -> Place:
@@ -130,12 +131,8 @@ class Assembler:
         taker = self._takers.get(type(event))
         if taker is not None:
             taker(event)
-        if (
-            event.end > self._reached.offset
-            and self._file == self._reached.file
-            and type(event) is not Rotate
-        ):
-            self._reached = Place(self._file, event.end)
+        if event.end > self._reached and self._file == self._reached_file and type(event) is not Rotate:
+            self._reached = event.end
         return self._take_ready() if self._ready else _NONE
 
     def flush(self) -> list[Append]:
@@ -370,7 +367,7 @@ class Assembler:
 
     def _advance(self, place: Place) -> None:
         """Note a place that may lie behind the one reached: a connection begins at the start of a file."""
-        self._reached = max(self._reached, place)
+        self._reached_file, self._reached = max(self.place, place)
 
     def _take_incident(self, event: Incident) -> None:
         raise self._unsupported(event, f"the server lost changes: {event.text}")

@@ -55,7 +55,7 @@ class TableState:
     decoder: RowDecoder | None = None
     form: RowForm | None = None
 
-    def read(self, event: RowsChanged) -> tuple[list[RowPair], RowForm]:
+    def read(self, event: RowsChanged) -> tuple[Sequence[RowPair], RowForm]:
         """Return the rows of an event whose table map this state was made ready for, and their form.
 
         BinlogInvalid, BinlogUnsupported, and TableStopped where a value can't be told.
@@ -64,7 +64,7 @@ class TableState:
             raise BinlogInvalid(
                 f"rows of {'.'.join(self.name)} before {event.end} stand behind DDL, without a TABLE_MAP"
             )
-        return list(self.decoder.rows(event)), self.form
+        return self.decoder.rows(event), self.form
 
     def forget_shape(self) -> None:
         """The schema is another: the next row has to be looked at."""

@@ -128,7 +128,7 @@ def split_halves(entries: bytes, lengths: bytes, *, entries_max: int, entry_byte
                 and key[:1] != CONTROL_PREFIX
             ):
                 continue
-        are_rows = ends_transaction(field, layout.half_at) is not None
+        are_rows = has_key(half) and ends_transaction(field, layout.half_at) is not None
         if _check(half, index).tx_last:
             ends.append(index)
     return Halves(halves, ends)

@@ -1,4 +1,4 @@
-"""Rows of source transactions among producers' halves, checked by slices: what capture and attached tables send. Pure.
+"""Rows of source transactions among producers' halves, checked by slices: what capture sends. Pure.
 
 Such a half is a put or delete that names its key, followed by what :mod:`headrace.wire.keyed` calls the rest::
 
