@@ -34,7 +34,7 @@ from headrace.capture.binlog.event import (
     TableMapped,
     XaPrepared,
 )
-from headrace.capture.changes import APPEND_ENTRIES_MAX, Append, TransactionEntries
+from headrace.capture.changes import APPEND_ENTRIES_MAX, PIECES_AN_APPEND, Append, TransactionEntries
 from headrace.capture.commit_time import CommitClock
 from headrace.capture.control import ControlEntry
 from headrace.capture.ddl import TableName
@@ -64,17 +64,19 @@ class Assembler:
     ) -> None:
         """Begin at ``position``. ``wall_ms`` tells the buildTs of messages, ``covers`` where a copied table's keys stand."""
         self.tables = tables
-        self.clock = CommitClock(position.commit_ts)
+        self.clock = CommitClock(position.commit_ts, wall_ms)
         self.gtids = GtidPosition.parse(position.gtid)
         self._under_way = position if position.under_way else None
         self._server_id = position.server_id
         self._place = Place(position.file, position.offset)
+        self._time_s = position.time_s
         self._file = self._reached_file = position.file
         self._reached = position.offset
         self._changes = changes
         self._covers = covers
         self._wall_ms = wall_ms
         self._bytes_max = append_bytes_max
+        self._piece_bytes = append_bytes_max // PIECES_AN_APPEND
         self._group: Group | None = None
         self._maps: dict[int, TableState | None] = {}
         self._whole: list[bytes] = []
@@ -90,7 +92,7 @@ class Assembler:
             Format: self._take_format,
             Heartbeat: self._take_heartbeat,
             Incident: self._take_incident,
-            XaPrepared: self._take_prepared,
+            XaPrepared: self._end,
         }
 
     @property
@@ -111,6 +113,10 @@ class Assembler:
     @property
     def position(self) -> SourcePosition:
         """The position behind the last whole transaction, with what is known of tables and copies now."""
+        group = self._group
+        return self._standing() if group is None or group.before is None else group.before
+
+    def _standing(self) -> SourcePosition:
         return SourcePosition(
             gtid=str(self.gtids),
             file=self._place.file,
@@ -118,7 +124,11 @@ class Assembler:
             server_id=self._server_id,
             commit_ts=self.clock.last if self._group is None else self._group.ts_before,
             table_id=self.tables.last_id if self._group is None else self._group.table_id_before,
+            time_s=self._time_s,
             copies=self.tables.progress(),
+            whole=self.tables.is_whole,
+            waiting=self.tables.awaited(),
+            left_out=self.tables.left_out(),
             stopped=self.tables.reasons(),
         )
 
@@ -173,11 +183,7 @@ class Assembler:
         self._group = Group(event, left, ts_before=self.clock.last, table_id_before=self.tables.last_id)
 
     def _entries(self, group: Group) -> TransactionEntries:
-        if group.entries is None:
-            if not group.commit_ts:
-                group.commit_ts = self.clock.next(group.time_ms)
-            group.entries = group.begin_entries(self._wall_ms())
-        return group.entries
+        return group.begun(self.clock, self._wall_ms)
 
     def _end(self, event: Event) -> None:
         """The transaction is whole."""
@@ -187,6 +193,7 @@ class Assembler:
             self._maps = {}
         self.gtids = self.gtids.advanced(group.begin.gtid)
         self._place = Place(self._file, event.end)
+        self._time_s = event.time_s
         if group.entries is None:
             return
         self.add_fields(group.entries.end())
@@ -204,14 +211,19 @@ class Assembler:
         if fields and group.entries is not None:
             group.is_cut = True
             position = msgspec.structs.replace(
-                self.position,
+                self._standing(),
                 under_way=group.gtid,
                 parts=group.entries.parts_taken,
+                rows=group.entries.rows_taken,
                 entries=group.entries.entries_taken,
                 commit_ts=group.commit_ts,
                 table_id=self.tables.last_id,
             )
             self._ready.append(Append(fields, position))
+
+    def _cut_full(self, group: Group) -> None:
+        if group.entries is not None and group.entries.is_full(self._bytes_max):
+            self._cut_part(group, group.entries.take())
 
     def _take_ready(self) -> list[Append]:
         ready, self._ready = self._ready, []
@@ -241,17 +253,24 @@ class Assembler:
             return None
         group = self._running(event)
         entries = self._entries(group)
-        times = Times(entries.commit_ts, entries.build_ts)
+        self._cut_full(group)
         try:
-            for entry in self._changes.fit(name, event.table, times):
+            for entry in self._changes.fit(name, event.table, Times(entries.commit_ts, entries.build_ts)):
                 self._say(group, entry)
         except TableStopped as error:
-            self._say(group, stopped(tables, name, error, times))
+            self._stop(group, name, error)
         return tables.states.get(name)
 
+    def _stop(self, group: Group, name: TableName, error: TableStopped) -> None:
+        """Let no more rows of a table go out, and say so behind those of the transaction that came."""
+        entries = self._entries(group)
+        if entries.count and group.before is None:
+            group.before = self._standing()
+        self._say(group, stopped(self.tables, name, error, Times(entries.commit_ts, entries.build_ts)))
+
     def _say(self, group: Group, entry: ControlEntry) -> None:
-        """Put a control entry before the rows of the transaction, where it stands whatever becomes of them."""
-        if group.is_cut:
+        """Put a control entry before the rows of the transaction; where that is too late, behind those that came."""
+        if group.is_cut or group.before is not None:
             self._entries(group).add_control(entry)
         else:
             self.add(entry)
@@ -266,27 +285,29 @@ class Assembler:
             ) from None
         if event.end_of_statement:
             self._maps = {}
+        if state is not None:
+            group.touched[state.name] = group.parts
         if state is None or group.is_done() or state.name in self.tables.stopped:
             group.skip_part()
             return
         if group.begin.xa:
             raise self._unsupported(
-                event,
-                f"rows of {'.'.join(state.name)} are part of an XA transaction, whose end is not known here",
+                event, f"rows of {state.name} are in an XA transaction, whose end is unknown"
             )
         entries = self._entries(group)
-        if entries.bytes >= self._bytes_max or entries.count >= APPEND_ENTRIES_MAX:
-            self._cut_part(group, entries.take())
+        self._cut_full(group)
         try:
             rows, form = state.read(event)
             copying = self.tables.copies.get(state.name)
             if copying is not None and copying.leaves_out:
                 rows = within(copying, form, rows, self._covers)
-            entries.add_part(form, rows)
+            place = entries.add_piece(form, rows, group.rows_done(), self._piece_bytes)
+            while place < len(rows):
+                self._cut_full(group)
+                place = entries.add_piece(form, rows, place, self._piece_bytes)
         except TableStopped as error:
             group.skip_part()
-            times = Times(entries.commit_ts, entries.build_ts)
-            self._say(group, stopped(self.tables, state.name, error, times))
+            self._stop(group, state.name, error)
         else:
             group.parts += 1
 
@@ -316,9 +337,9 @@ class Assembler:
         if savepoint is not None and not group.has_savepoint(savepoint):
             raise self._invalid(event, f"there is no savepoint {savepoint}")
         if not group.roll_back(savepoint):
-            raise self._unsupported(
-                event, f"rows of {group.gtid} are rolled back, and are in the feed already"
-            )
+            error = TableStopped(f"{group.gtid} was rolled back, and is so large that a part is in the feed")
+            for name in group.touched_since(savepoint, self.tables.stopped):
+                self._stop(group, name, error)
 
     def _apply_within(self, group: Group, event: Statement) -> None:
         """Take DDL that is followed by rows in one group: CREATE TABLE … SELECT.
@@ -327,7 +348,7 @@ class Assembler:
         """
         if group.is_done():
             group.skip_part()
-            if not group.is_done() and any(self._changes.concerning(event)):
+            if group.feed_ended_here() and any(self._changes.concerning(event)):
                 group.begin_anew()
             return
         self._apply(group, event)
@@ -340,8 +361,8 @@ class Assembler:
         """Put what a statement does to tables into the transaction."""
         for statement in self._changes.concerning(event):
             entries = self._entries(group)
-            times = Times(entries.commit_ts, entries.build_ts)
-            for entry in self._changes.apply(statement, event.database, times):
+            times = entries.commit_ts, entries.build_ts
+            for entry in self._changes.apply(statement, event.database, Times(*times)):
                 entries.add_control(entry)
 
     # -- what stands between --------------------------------------------------------------------------------------------
@@ -371,9 +392,6 @@ class Assembler:
 
     def _take_incident(self, event: Incident) -> None:
         raise self._unsupported(event, f"the server lost changes: {event.text}")
-
-    def _take_prepared(self, event: XaPrepared) -> None:
-        self._end(event)
 
     def _invalid(self, event: Event, why: str) -> BinlogInvalid:
         return BinlogInvalid(f"{type(event).__name__} before {event.end} of {self._file}: {why}")

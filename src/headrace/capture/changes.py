@@ -16,7 +16,9 @@ The general path (:func:`headrace.simple.json_codec.encode`, :func:`headrace.wir
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from headrace.capture.control import ControlEntry
@@ -42,6 +44,9 @@ APPEND_ENTRIES_MAX: Final = 5_000
 APPEND_BYTES_MAX: Final = 4 << 20
 """Bytes of entries after which an append is full: one entry more still fits well into the 16 MiB that a server takes."""
 
+PIECES_AN_APPEND: Final = 4
+"""A rows event may become more than an append holds: it is taken in pieces, so many of which fill one."""
+
 RowPair = tuple[RawValues | None, RawValues | None]
 """A row before and after it was changed; None before an INSERT and after a DELETE."""
 
@@ -59,14 +64,15 @@ class Mark(NamedTuple):
     entries: int
     held: int
     behind_last: bytes
-    parts_before_held: int
+    before_held: tuple[int, int]
 
 
 class TransactionEntries:
     """What one source transaction becomes: its entries in order, numbered, the last one marked.
 
-    A transaction comes in *parts*, such as the rows of one binlog event. :meth:`take` may cut a large one between two parts;
-    ``parts_taken`` and ``entries_taken`` then belong into the append's position. ``bytes``: of the entries that wait.
+    A transaction comes in *parts*, such as the rows of one binlog event, and a large part in pieces. :meth:`take` may cut
+    between two pieces; ``parts_taken``, ``rows_taken`` (of the part after those) and ``entries_taken`` then belong into the
+    append's position. ``bytes``: of the entries that wait.
     """
 
     def __init__(
@@ -91,54 +97,86 @@ class TransactionEntries:
         self.times = b'"commitTs":%d,"buildTs":%d' % (commit_ts, build_ts)
         self.parts = self.parts_taken = parts
         self.entries_taken = entries
+        self.rows_taken = 0
         self.bytes = 0
         self._source_tx = source_tx_part(gtid.encode())
         self._when = source_time_part(source_time_ms) + (_COPY if copy else b"")
         self._fields: list[bytes] = []
         self._next = entries
+        self._rows = 0
         self._held = 0
         self._behind_last = b""
-        self._parts_before_held = parts
+        self._before_held = (parts, 0)
+        self._controls: list[tuple[int, ControlEntry]] = []
 
     @property
     def count(self) -> int:
         """Entries that are waiting to be taken."""
         return len(self._fields)
 
+    def is_full(self, bytes_max: int) -> bool:
+        """Tell whether so much waits that it should be taken.
+
+        Right behind a control entry that is put off, within reason: the entry would be held back, and the position that goes
+        with what was taken would tell already of what it says.
+        """
+        size = max(self.bytes / bytes_max, self.count / APPEND_ENTRIES_MAX)
+        ends_in_control = bool(self._controls) and self._controls[-1][0] == self._next - 1
+        return size >= (2 if ends_in_control else 1)
+
     def add_part(self, form: RowForm, rows: Sequence[RowPair]) -> None:
         """Add a part: rows as they follow one another. All of them or, with TableStopped, none (then :meth:`skip_part`).
 
         An UPDATE that changes the handle key is a DELETE and an INSERT, and so is one that is too large for one entry.
         """
+        self.add_piece(form, rows, 0, sys.maxsize)
+
+    def add_piece(self, form: RowForm, rows: Sequence[RowPair], first: int, bytes_max: int) -> int:
+        """Add a part's rows from the place ``first`` on until they have ``bytes_max``, and return the place of the next one.
+
+        With TableStopped none of the piece is added. The part is counted with its last piece.
+        """
         behind = self._when + form.table_rest
         added: list[bytes] = []
-        for before, after in rows:
+        size = 0
+        place = first
+        for before, after in islice(rows, first, None):
             try:
                 self._add_row(form, behind, before, after, added)
             except UnicodeEncodeError:
                 raise form.fault_of(before, after) from None
+            place += 1
+            size += len(added[-1])
+            if size >= bytes_max:
+                break
         if added:
             self._extend(added, behind)
-        self.parts += 1
+        if place < len(rows):
+            self._rows = place
+        else:
+            self.skip_part()
+        return place
 
     def skip_part(self) -> None:
-        """Count a part that does not go out."""
+        """Count a part of which nothing more goes out."""
         self.parts += 1
+        self._rows = 0
 
     def add_control(self, entry: ControlEntry) -> None:
-        """Add a control entry; it is no part, and goes with the one before it or alone."""
+        """Add a control entry; it is no part, goes with the one before it or alone, and is not rolled back."""
         behind = self._when + entry.rest
         index = tx_index_part(self._next) if self._source_tx else b""
         field = keyed_field(WireOp.PUT, entry.key, entry.value, self._source_tx + index + behind)
         _check_size(field, entry.name, entry.table)
+        self._controls.append((self._next, entry))
         self._extend([field], behind)
 
     def take(self) -> list[bytes]:
-        """Return the entries so far but those of the last part that has any: one of them may be the transaction's last."""
+        """Return the entries so far but those of the last piece that has any: one of them may be the transaction's last."""
         end = len(self._fields) - self._held
         taken, self._fields = self._fields[:end], self._fields[end:]
         self.bytes = sum(map(len, self._fields))
-        self.parts_taken = self._parts_before_held if self._held else self.parts
+        self.parts_taken, self.rows_taken = self._before_held if self._held else (self.parts, self._rows)
         self.entries_taken = self._next - self._held
         return taken
 
@@ -148,26 +186,32 @@ class TransactionEntries:
         if taken and self._source_tx:
             taken[-1] = last_of_transaction(taken[-1], len(self._behind_last))
         self.bytes = self._held = 0
-        self.parts_taken, self.entries_taken = self.parts, self._next
+        self.parts_taken, self.rows_taken, self.entries_taken = self.parts, self._rows, self._next
         return taken
 
     def mark(self) -> Mark:
         """Return what takes back all that comes from here on."""
-        return Mark(self._next, self._held, self._behind_last, self._parts_before_held)
+        return Mark(self._next, self._held, self._behind_last, self._before_held)
 
     def roll_back(self, mark: Mark | None) -> bool:
-        """Take back the entries since ``mark`` (None: all of them); parts that were counted stay counted.
+        """Take back the rows since ``mark`` (None: all of them); parts that were counted stay counted.
+
+        What control entries say holds nevertheless: those go behind what is left.
 
         False if that can't be: some of them were taken, or all before them were, so that none is left to be the last.
         """
         if mark is None:
-            mark = Mark(0, 0, b"", self.parts)
+            mark = Mark(0, 0, b"", (self.parts, 0))
         kept = mark.entries - (self._next - len(self._fields))
         if kept < 0 or (kept == 0 and mark.entries > 0):
             return False
         del self._fields[kept:]
         self.bytes = sum(map(len, self._fields))
-        self._next, self._held, self._behind_last, self._parts_before_held = mark
+        self._next, self._held, self._behind_last, self._before_held = mark
+        since = [entry for place, entry in self._controls if place >= mark.entries]
+        del self._controls[len(self._controls) - len(since) :]
+        for entry in since:
+            self.add_control(entry)
         return True
 
     def _add_row(
@@ -208,7 +252,7 @@ class TransactionEntries:
     def _extend(self, added: list[bytes], behind: bytes) -> None:
         self._fields += added
         self._next += len(added)
-        self._held, self._behind_last, self._parts_before_held = len(added), behind, self.parts
+        self._held, self._behind_last, self._before_held = len(added), behind, (self.parts, self._rows)
         self.bytes += sum(map(len, added))
 
 

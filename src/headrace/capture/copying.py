@@ -8,7 +8,7 @@ that is in the feed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from headrace.capture.assembling import Assembler
@@ -17,7 +17,7 @@ from headrace.capture.catalogue_schema import catalogue_forms, from_catalogue
 from headrace.capture.catalogue_table import CatalogueTable
 from headrace.capture.changes import Append, TransactionEntries
 from headrace.capture.ddl import TableName
-from headrace.capture.effects import Times, adopted, begun, ended, judge, key_types, stopped
+from headrace.capture.effects import Times, adopted, begun, ended, judge, key_types, returned, stopped
 from headrace.capture.mariadb.chunks import Chunk, ChunkReader, NoChunk
 from headrace.capture.mariadb.connection import Source
 from headrace.capture.position import RawKey
@@ -93,21 +93,31 @@ class Copier:
         names = self._catalogue.captured(self._tables)
         self._listed = self._ask_moment().gtids, names
 
+    def take_out(self, names: Iterable[TableName]) -> None:
+        """Take out of the feed what it holds of tables that went stale and are not copied."""
+        for name in names:
+            times = self._assembler.times(self._ask_moment().time_ms)
+            self._assembler.add(*returned(self._tables, name, times))
+
     def ask(self, name: TableName, request: str) -> list[Append]:
         """Begin to copy a table because somebody asked, under the id ``request``; returns the append that says so.
 
-        Raises TableNotFound, Usage (it is being copied), TableStopped (it can't be captured).
+        Nothing while it is not known yet whether the snapshot has to copy the table. Raises TableNotFound, Usage (it is
+        being copied), TableStopped (it can't be captured).
         """
-        if any(copying.request == request for copying in self._tables.copies.values()):
+        tables = self._tables
+        if any(copying.request == request for copying in tables.copies.values()):
             return []
-        table = self._catalogue.table(name) if self._tables.captures(name) else None
+        table = self._catalogue.table(name) if tables.captures(name) else None
         if table is None:
             raise TableNotFound(f"{'.'.join(name)} is no table of the source that is captured")
-        if name in self._tables.copies or self._tables.awaits_copy(name):
+        if name in tables.copies or name in tables.waiting:
             raise Usage(
                 f"{'.'.join(name)} is being copied", hint="headrace capture status shows how far that is."
             )
-        is_held = name in self._tables.states and name not in self._tables.stopped
+        is_held = name in tables.states and name not in tables.stopped
+        if not is_held and name not in tables.stopped and tables.awaits_copy(name):
+            return []
         self._begin(name, table, leaves_out=not is_held, request=request)
         return self._assembler.flush()
 
@@ -135,6 +145,8 @@ class Copier:
         (_, names), self._listed = self._listed, None
         tables = self._tables
         tables.unknown = Unknown.STOPS
+        there = frozenset(names)
+        self.take_out([name for name in tables.stale if tables.captures(name) and name not in there])
         for name in names:
             if name not in tables.states and name not in tables.stopped:
                 tables.waiting[name] = None

@@ -49,6 +49,9 @@ class SourceSchemas(Protocol):
         None if none does, or if the settings accept it.
         """
 
+    def gap_of(self, actions: tuple[str, ...]) -> str | None:
+        """Return the same of a foreign key with these actions, such as ``ON DELETE CASCADE``, that a statement tells of."""
+
 
 def stopped(tables: Tables, name: TableName, error: TableStopped, times: Times) -> ControlEntry:
     """Let no more rows of a table go out, and return what says so in the feed."""
@@ -77,6 +80,13 @@ def emptied(tables: Tables, state: TableState, times: Times, sql: str = "") -> I
     yield schema_entry(schema, times.build_ts)
 
 
+def returned(tables: Tables, name: TableName, times: Times) -> Iterator[ControlEntry]:
+    """Yield what takes a table out of the feed of which the rows went stale while the settings left it out."""
+    before = tables.take_stale(name)
+    if before is not None:
+        yield ddl_entry(Ddl(MessageType.ERASE, f"DROP TABLE IF EXISTS {name}", *times, before, before), *name)
+
+
 def begun(
     tables: Tables,
     name: TableName,
@@ -89,16 +99,18 @@ def begun(
     """Begin to copy a table; ``schema`` is what it looks like now, with whatever id and version.
 
     With ``leaves_out`` the feed holds nothing of the table from here on but what is copied: what it held is taken out. A
-    table that was stopped goes on.
+    table that was stopped goes on. Without, a schema that is in force stays it: changes that are still to come may need it.
     """
     state = tables.states.get(name)
     tables.stopped.pop(name, None)
     tables.waiting.pop(name, None)
     if state is None:
+        yield from returned(tables, name, times)
         state = tables.states[name] = TableState(name, None)
     elif leaves_out:
         yield from emptied(tables, state, times)
-    yield from adopted(tables, state, schema, times)
+    if leaves_out or state.schema is None:
+        yield from adopted(tables, state, schema, times)
     tables.copies[name] = Copying(number=times.commit_ts, leaves_out=leaves_out, request=request)
     if state.schema is not None:
         yield copy_begin_entry(state.schema, times.commit_ts)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
+
 from headrace.capture.binlog.event import Begin
 from headrace.capture.changes import Mark, TransactionEntries
+from headrace.capture.commit_time import CommitClock
+from headrace.capture.ddl import TableName
 from headrace.capture.position import SourcePosition
 
 
 class Group:
     """The events from a GTID to the end of its transaction.
 
-    Its *parts* are its rows events, and its statements if rows follow them; ``parts`` of them were taken. A part is done
-    as a whole or not at all, whatever it becomes, so a restart counts the same. ``commit_ts`` is 0 until something goes out.
-    ``is_cut``: a part of it was handed out.
+    Its *parts* are its rows events, and its statements if rows follow them; ``parts`` of them were taken, whatever they
+    became, so a restart counts the same. ``commit_ts`` is 0 until something goes out. ``is_cut``: a part of it was handed
+    out. ``before``: the position before it, where that is not what is known now, because of what it says behind its rows.
+    ``touched``: tables that it has rows of, each with its last part.
     """
 
     def __init__(
@@ -30,8 +35,11 @@ class Group:
         self.parts = 0
         self.entries: TransactionEntries | None = None
         self.is_cut = left is not None
+        self.before: SourcePosition | None = None
         self.commit_ts = left.commit_ts if left is not None else 0
-        self._done = left.parts if left is not None else 0
+        self.touched: dict[TableName, int] = {}
+        self._done = left.parts if left is not None else -1
+        self._rows_done = left.rows if left is not None else 0
         self._entries_done = left.entries if left is not None else 0
         self._savepoints: dict[str, tuple[Mark | None, int]] = {}
 
@@ -39,16 +47,27 @@ class Group:
         """Tell whether the next part is in the feed since before a restart."""
         return self.parts < self._done
 
-    def begin_entries(self, build_ts: int) -> TransactionEntries:
-        """Return what gathers the entries of the parts from here on."""
-        return TransactionEntries(
-            self.gtid,
-            self.commit_ts,
-            build_ts,
-            self.time_ms,
-            parts=self.parts,
-            entries=self._entries_done,
-        )
+    def feed_ended_here(self) -> bool:
+        """Tell whether the feed ended, before a restart, right before the next part."""
+        return self.parts == self._done and not self._rows_done
+
+    def rows_done(self) -> int:
+        """Return how many rows of the next part are in the feed since before a restart."""
+        return self._rows_done if self.parts == self._done else 0
+
+    def begun(self, clock: CommitClock, wall_ms: Callable[[], int]) -> TransactionEntries:
+        """Return what gathers the entries of the parts from the first call on."""
+        if self.entries is None:
+            self.commit_ts = self.commit_ts or clock.next(self.time_ms)
+            self.entries = TransactionEntries(
+                self.gtid,
+                self.commit_ts,
+                wall_ms(),
+                self.time_ms,
+                parts=self.parts,
+                entries=self._entries_done,
+            )
+        return self.entries
 
     def begin_anew(self) -> None:
         """What comes has a commitTs of its own; what came was handed out."""
@@ -70,9 +89,14 @@ class Group:
         """Tell whether a savepoint of this name was set."""
         return name in self._savepoints
 
+    def touched_since(self, savepoint: str | None, but: Container[TableName]) -> list[TableName]:
+        """Return the tables that have rows behind ``savepoint`` (None: all of it), ``but`` those."""
+        first = self._savepoints[savepoint][1] if savepoint is not None else 0
+        return [name for name, part in self.touched.items() if part >= first and name not in but]
+
     def roll_back(self, savepoint: str | None) -> bool:
         """Take back what came since ``savepoint`` (None: all of it); False if some of that was handed out."""
-        if 0 < self.parts <= self._done:
+        if self.parts <= self._done:
             return True  # that was done before the restart, which came behind a later part
         mark, parts = self._savepoints[savepoint] if savepoint is not None else (None, 0)
         if self.entries is None:

@@ -47,10 +47,14 @@ class SourcePosition(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", 
 
     ``gtid``: MariaDB's text of a position, one GTID for each domain. ``file`` and ``offset``: the same place in the binlog
     of the server ``server_id``. ``parts``: rows events of the transaction ``under_way`` that are done (and statements, if
-    rows follow them), counted as they stand in the binlog; ``entries``: how many entries of it the feed holds.
+    rows follow them), counted as they stand in the binlog; ``rows``: how many of the next one, of those that go out;
+    ``entries``: how many entries of it the feed holds.
     ``under_way``: its GTID, ``""`` if nothing of it is done. ``commit_ts``: the last one given, that of the transaction
-    under way if there is one. ``table_id``: the last one given. ``copies``: the initial snapshot and the copies under way.
-    ``stopped``: ``database.table`` -> why it is not captured.
+    under way if there is one. ``table_id``: the last one given. ``time_s``: the source's time at ``offset``, in seconds
+    since 1970, 0 if that is not known. ``copies``: the initial snapshot and the copies under way. ``whole``: no rows are
+    still to be copied. ``waiting``: tables that are, though the feed has a schema of that name. ``left_out``: ranges of
+    table ids, of tables that the settings left out and that were not copied since. ``stopped``: ``database.table`` -> why
+    it is not captured.
     """
 
     gtid: str
@@ -60,9 +64,14 @@ class SourcePosition(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", 
     commit_ts: _U64
     table_id: int
     parts: _U64 = 0
+    rows: _U64 = 0
     entries: _U64 = 0
     under_way: str = ""
+    time_s: _U64 = 0
     copies: tuple[CopyProgress, ...] = ()
+    whole: bool = True
+    waiting: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[int, int], ...] = ()
     stopped: dict[str, str] = {}
 
 
@@ -79,7 +88,7 @@ _OPENING: Final = b'{"written-as":%d,"readable-from":%d,' % CAPTURE_POSITION
 def encode(position: SourcePosition) -> bytes:
     """Return what is kept with an append: equal positions are equal bytes, at most :data:`POSITION_BYTES_MAX` of them.
 
-    Where they would be more, the reasons in ``stopped`` are cut; TooLarge if tables and copies alone are too many.
+    Where they would be more, the reasons in ``stopped`` are cut; TooLarge if the names of tables alone are too many.
     """
     data = _OPENING + _ENCODER.encode(position)[1:]
     for chars in _REASON_CHARS:

@@ -12,7 +12,7 @@ from headrace.capture.assembling import Assembler
 from headrace.capture.binlog.decode import Decoder
 from headrace.capture.binlog.event import GtidPosition, Place
 from headrace.capture.changes import APPEND_BYTES_MAX, Append
-from headrace.capture.control import watermark_entry
+from headrace.capture.control import stopped_entry, watermark_entry
 from headrace.capture.copying import Copier
 from headrace.capture.ddl import TableName
 from headrace.capture.effects import stopped
@@ -49,6 +49,9 @@ HEARTBEAT_S_MAX: Final = 1.0
 
 SILENCE_S_MAX: Final = 15.0
 """After so long without a heartbeat the source counts as lost: a machine may be busy for a while."""
+
+LEFT_OUT: Final = "the settings leave it out"
+"""Why a table is stopped in the feed that the settings wanted before."""
 
 REQUESTS_EVERY_S: Final = 1.0
 """How often it is looked whether somebody asked for a copy."""
@@ -89,6 +92,7 @@ class CaptureSession:
         self._requests = requests
         self._clock = clock
         self._requests_at = clock.monotonic()
+        self._is_settled = False
 
     @classmethod
     def open(
@@ -171,7 +175,7 @@ class CaptureSession:
         assembler = self._assembler
         out: list[Append] = []
         if assembler.between_transactions:
-            self._stop_unfit()
+            self._settle()
             out += self._take_requests()
             out += self._copier.step()
         if not out:
@@ -222,11 +226,19 @@ class CaptureSession:
         assembler.add(watermark_entry(*assembler.times(time_ms)))
         return assembler.flush()
 
-    def _stop_unfit(self) -> None:
-        """Stop the tables that were found unfit at the start, and that the feed takes for captured."""
-        unfit, self._unfit = self._unfit, []
+    def _settle(self) -> None:
+        """Tell, once, which tables the settings left out or have back; stop those that were found unfit at the start."""
+        if self._is_settled:
+            return
+        self._is_settled = True
         tables = self._assembler.tables
-        for finding in unfit:
+        for name in tables.newly_stale:
+            times = self._assembler.times(self._clock.wall_ms())
+            self._assembler.add(stopped_entry(*name, times.commit_ts, LEFT_OUT))
+            logger.warning("the settings leave a table out", database=name.database, table=name.table)
+        if tables.unknown is Unknown.BEGINS_HERE:
+            self._copier.take_out([name for name in tables.stale if tables.captures(name)])
+        for finding in self._unfit:
             if finding.table is None:
                 continue
             name = TableName(*finding.table)

@@ -60,14 +60,15 @@ class SourceCatalogue:
             return None
         for key in keys:
             if key.unlogged:
-                gap = (
-                    f"the foreign key {key.name} to {'.'.join(key.parent)} has {' and '.join(key.unlogged)}: InnoDB changes "
-                    "rows of this table without a line in the binlog"
-                )
+                gap = _gap(f"the foreign key {key.name} to {'.'.join(key.parent)}", key.unlogged)
                 if self._cascades is Cascades.REFUSE:
                     return gap
                 logger.warning("a gap is accepted", database=name.database, table=name.table, detail=gap)
         return None
+
+    def gap_of(self, actions: tuple[str, ...]) -> str | None:
+        """Return what a foreign key with these actions does, which a statement tells of and which may be gone again."""
+        return _gap("a foreign key", actions) if self._cascades is Cascades.REFUSE else None
 
     def covers(self, schema: TableSchema, last: RawKey, keys: Sequence[RawKey]) -> list[bool]:
         """Tell of each of ``keys`` of a table whether it is at or before ``last``, in the order of the handle key's index.
@@ -91,3 +92,7 @@ class SourceCatalogue:
             with source_errors():
                 self._connection.ping(reconnect=False)
             return None
+
+
+def _gap(subject: str, actions: tuple[str, ...]) -> str:
+    return f"{subject} has {' and '.join(actions)}: InnoDB changes rows of this table without a line in the binlog"

@@ -11,7 +11,17 @@ from headrace.capture.catalogue_schema import from_catalogue
 from headrace.capture.catalogue_table import CatalogueTable
 from headrace.capture.control import ControlEntry, ddl_entry, schema_entry
 from headrace.capture.ddl import DdlStatement, TableName
-from headrace.capture.effects import SourceSchemas, Times, emptied, ended, judge, restarted, stopped
+from headrace.capture.effects import (
+    SourceSchemas,
+    Times,
+    emptied,
+    ended,
+    judge,
+    key_types,
+    restarted,
+    returned,
+    stopped,
+)
 from headrace.capture.tables import Tables, TableState, Unknown
 from headrace.errors import TableStopped
 from headrace.runtime.logs import get_logger
@@ -45,12 +55,15 @@ class AppliedStatement:
             yield from self._about_database(statement.database_only)
         elif statement.table is not None:
             yield from self._about_table(statement.table)
+            if statement.unlogged_actions:
+                yield from self._with_actions(statement.table)
             if statement.moves_rows:
                 for name in (statement.table, *statement.others):
                     if name in self._tables.states:
                         yield self._stopped(
                             name,
-                            f"rows of {'.'.join(name)} moved or went with a partition, and no row event tells of them",
+                            f"rows of {'.'.join(name)} moved, went or got new values, and no row event tells of that: "
+                            f"{statement.sql[:_SHOWN_CHARS]}",
                         )
 
     def _about_database(self, database: str) -> Iterator[ControlEntry]:
@@ -93,6 +106,7 @@ class AppliedStatement:
     def _erase(self, name: TableName, sql: str) -> Iterator[ControlEntry]:
         known = name in self._tables.states or name in self._tables.stopped
         state = self._tables.forget(name)
+        yield from returned(self._tables, name, self._times)
         if known:
             before = state.schema if state is not None else None
             yield ddl_entry(Ddl(MessageType.ERASE, sql, *self._times, before, before), *name)
@@ -124,14 +138,17 @@ class AppliedStatement:
         tables = self._tables
         state = tables.states.get(name)
         wanted = tables.captures(new_name)
-        if wanted and self._comes_uncopied(name):
-            yield from self._erase(new_name, f"DROP TABLE IF EXISTS {new_name}")
-            tables.waiting[new_name] = None
+        for one in (name, new_name):
+            yield from returned(tables, one, self._times)
+        if state is None and name not in tables.stopped and name not in tables.waiting:
+            if wanted:
+                yield from self._come_in(name, new_name)
             return
         tables.rename(name, new_name)
         before = state.schema if state is not None else None
+        table = self._source.table(new_name) if state is not None else None
         if state is not None and before is not None:
-            state.schema = self._renamed(before, new_name)
+            state.schema = self._renamed(before, new_name, table)
             yield ddl_entry(
                 Ddl(MessageType.RENAME, self._statement.sql, *self._times, state.schema, before), *name
             )
@@ -140,26 +157,30 @@ class AppliedStatement:
             logger.warning("a table left the capture by its new name", old=str(name), new=str(new_name))
         elif state is not None and state.schema is not None:
             yield schema_entry(state.schema, self._times.build_ts)
-            try:
-                tables.selection.of(state.schema, before)
-            except TableStopped as error:
-                yield stopped(tables, new_name, error, self._times)
+            yield from self._judged(state, table, before)
 
-    def _comes_uncopied(self, name: TableName) -> bool:
-        """Tell whether a table has rows of which the feed has none, and nobody would copy it under another name."""
+    def _come_in(self, name: TableName, new_name: TableName) -> Iterator[ControlEntry]:
+        """Begin with a table of which nothing is known, under a name that is captured.
+
+        If it has to be copied, nobody else would do that under its new name. If every table is known, it is none but a
+        temporary one or a sequence, and what has the new name is what it was.
+        """
         tables = self._tables
-        if name in tables.states or name in tables.stopped or name in tables.waiting:
-            return False
         entered = tables.unknown is Unknown.STOPS and not tables.captures(name)
-        return entered or tables.unknown is Unknown.COPIED_LATER
+        if entered or tables.unknown is Unknown.COPIED_LATER:
+            yield from self._erase(new_name, f"DROP TABLE IF EXISTS {new_name}")
+            tables.waiting[new_name] = None
+        elif tables.unknown is Unknown.BEGINS_HERE and new_name not in tables.states:
+            table = self._source.table(new_name)
+            if table is not None:
+                yield from self._judged(TableState(new_name, from_catalogue(table, 0, 0)), table, None)
 
-    def _renamed(self, before: TableSchema, new_name: TableName) -> TableSchema:
+    def _renamed(self, before: TableSchema, new_name: TableName, table: CatalogueTable | None) -> TableSchema:
         """Return the schema under the new name; with the catalogue's details if that has the table in the shape it had.
 
         Where the statements before this one were met late, the catalogue knew the table under this name alone.
         """
         version = self._times.commit_ts
-        table = self._source.table(new_name)
         if table is not None:
             schema = from_catalogue(table, before.table_id, version)
             if _shape(schema) == _shape(before):
@@ -171,13 +192,24 @@ class AppliedStatement:
     def _judged(
         self, state: TableState, table: CatalogueTable | None, before: TableSchema | None
     ) -> Iterator[ControlEntry]:
-        """Stop a table that can't be captured as it is now."""
-        if table is None or state.schema is None or state.name in self._tables.stopped:
+        """Stop a table that can't be captured as it is now, or, where it is not there any more, by its new schema alone."""
+        if state.schema is None or state.name in self._tables.stopped:
             return
         try:
-            judge(table, state.schema, self._tables, self._source, before)
+            if table is None:
+                self._tables.selection.of(state.schema, before)
+            else:
+                judge(table, state.schema, self._tables, self._source, before)
         except TableStopped as error:
             yield stopped(self._tables, state.name, error, self._times)
+
+    def _with_actions(self, name: TableName) -> Iterator[ControlEntry]:
+        """Stop a table whose new foreign keys change its rows unseen, though the catalogue may have lost them again."""
+        tables = self._tables
+        if name in tables.states and name not in tables.stopped:
+            gap = self._source.gap_of(self._statement.unlogged_actions)
+            if gap is not None:
+                yield self._stopped(name, f"{'.'.join(name)}: {gap}")
 
     def _ddl(self, name: TableName, schema: TableSchema | None, before: TableSchema | None) -> ControlEntry:
         statement = self._statement
@@ -188,8 +220,9 @@ class AppliedStatement:
 
 
 def _shape(schema: TableSchema) -> list[tuple[object, ...]]:
-    """What two descriptions of one table have in common, however much each of them knows."""
-    return [
+    """What two descriptions of one table have in common, however much each of them knows; its handle key in full."""
+    columns = [
         (column.name, column.data_type.mysql_type, column.data_type.unsigned, column.nullable)
         for column in schema.columns
     ]
+    return [*columns, *key_types(schema)]

@@ -102,7 +102,9 @@ class Tables:
     """All tables of one capture.
 
     ``last_id``: the last table id given. ``stopped``: why a table's rows are not captured, those without a state too.
-    ``copies``: what is under way, in its order. ``waiting``: what a snapshot has yet to begin with.
+    ``copies``: what is under way, in its order. ``waiting``: what a snapshot has yet to begin with. ``stale``: tables
+    without a state of which the feed holds rows as they once were, because the settings left them out; ``newly_stale`` are
+    those that the settings leave out from this restart on.
     """
 
     def __init__(self, selection: Selection, unknown: Unknown, last_id: int = 0) -> None:
@@ -113,24 +115,46 @@ class Tables:
         self.stopped: dict[TableName, str] = {}
         self.copies: dict[TableName, Copying] = {}
         self.waiting: dict[TableName, None] = {}
+        self.stale: dict[TableName, TableSchema] = {}
+        self.newly_stale: list[TableName] = []
+        self._stale_ids: tuple[tuple[int, int], ...] = ()
+        self._gone: set[TableName] = set()
         self._captured: dict[TableName, bool] = {}
 
     @classmethod
     def restored(
         cls, selection: Selection, unknown: Unknown, position: SourcePosition, schemas: Iterable[TableSchema]
     ) -> Tables:
-        """Return the tables as a feed's newest schemas and its source position have them; FeedUnfit: they are unreadable."""
+        """Return the tables as a feed's newest schemas, in their order, and its source position have them.
+
+        A name of which the feed has a schema may have no table behind it any more. FeedUnfit: the position is unreadable.
+        """
         tables = cls(selection, unknown, position.table_id)
+        tables.waiting = {TableName(*table): None for table in position.waiting}
+        schemas = list(schemas)
+        newest = {schema.table_id: schema for schema in schemas}
         for schema in schemas:
             name = TableName(schema.schema, schema.table)
             # A schema may stand in the feed before the transaction of which the position tells.
             tables.last_id = max(tables.last_id, schema.table_id)
-            if tables.captures(name):
+            wanted, was_left_out = tables.captures(name), _is_within(schema.table_id, position.left_out)
+            if newest[schema.table_id] is not schema or (wanted and name in tables.waiting):
+                tables._gone.add(name)
+            elif not wanted or was_left_out:
+                tables.stale[name] = schema
+                if not was_left_out and _text_of(name) not in position.stopped:
+                    tables.newly_stale.append(name)
+            else:
                 tables.states[name] = TableState(name, schema)
-        tables.stopped = {_name_of(text): reason for text, reason in position.stopped.items()}
+        tables._note_stale()
+        tables.waiting = {name: None for name in tables.waiting if tables.captures(name)}
+        for text, reason in position.stopped.items():
+            if tables.captures(name := _name_of(text)):
+                tables.stopped[name] = reason
         for copy in position.copies:
-            copying = Copying(copy.number, copy.last, copy.rows, copy.reason == "initial", copy.id)
-            tables.copies[TableName(*copy.table)] = copying
+            if tables.captures(name := TableName(*copy.table)):
+                copying = Copying(copy.number, copy.last, copy.rows, copy.reason == "initial", copy.id)
+                tables.copies[name] = copying
         return tables
 
     @property
@@ -158,7 +182,7 @@ class Tables:
 
     def awaits_copy(self, name: TableName) -> bool:
         """Tell whether changes of a table without a state are left to a snapshot that is to come."""
-        return name in self.waiting or self.unknown is Unknown.COPIED_LATER
+        return name in self.waiting or name in self.stale or self.unknown is Unknown.COPIED_LATER
 
     def of_database(self, database: str) -> list[TableName]:
         """Return the tables of ``database`` that have a state or are stopped."""
@@ -169,7 +193,19 @@ class Tables:
         self.stopped.pop(name, None)
         self.copies.pop(name, None)
         self.waiting.pop(name, None)
-        return self.states.pop(name, None)
+        return self._pop_state(name)
+
+    def take_stale(self, name: TableName) -> TableSchema | None:
+        """Return the schema of a table whose stale rows are taken out of the feed now; None if it holds none.
+
+        Of a name that the settings leave out they stay until it is wanted: what it stands for then is known only then.
+        """
+        if name not in self.stale or not self.captures(name):
+            return None
+        schema = self.stale.pop(name)
+        self._gone.add(name)
+        self._note_stale()
+        return schema
 
     def stop(self, name: TableName, reason: str) -> None:
         """Let no more rows of a table go out; what was to be copied of it is not."""
@@ -180,7 +216,7 @@ class Tables:
     def rename(self, name: TableName, new_name: TableName) -> None:
         """Move all that is known of a table but its schema to its new name."""
         self.forget(new_name)
-        state = self.states.pop(name, None)
+        state = self._pop_state(name)
         if state is not None:
             state.name = new_name
             state.forget_shape()
@@ -197,9 +233,35 @@ class Tables:
         """Return what the source position says of the copies."""
         return tuple(copying.progress(name) for name, copying in self.copies.items())
 
+    def awaited(self) -> tuple[tuple[str, str], ...]:
+        """Return what the source position says of what waits: the names that a restart would take for those of tables held.
+
+        It finds the others in the source.
+        """
+        return tuple((name.database, name.table) for name in self.waiting if name in self._gone)
+
+    def left_out(self) -> tuple[tuple[int, int], ...]:
+        """Return what the source position says of :attr:`stale`: ranges of table ids, first and last."""
+        return self._stale_ids
+
     def reasons(self) -> dict[str, str]:
         """Return what the source position says of the tables that are stopped."""
         return {_text_of(name): reason for name, reason in self.stopped.items()}
+
+    def _pop_state(self, name: TableName) -> TableState | None:
+        state = self.states.pop(name, None)
+        if state is not None:
+            self._gone.add(name)
+        return state
+
+    def _note_stale(self) -> None:
+        ranges: list[tuple[int, int]] = []
+        for table_id in sorted(schema.table_id for schema in self.stale.values()):
+            if ranges and ranges[-1][1] == table_id - 1:
+                ranges[-1] = ranges[-1][0], table_id
+            else:
+                ranges.append((table_id, table_id))
+        self._stale_ids = tuple(ranges)
 
 
 def within(copying: Copying, form: RowForm, rows: Sequence[RowPair], covers: Covers) -> list[RowPair]:
@@ -219,6 +281,10 @@ def within(copying: Copying, form: RowForm, rows: Sequence[RowPair], covers: Cov
         if old is not None or new is not None:
             kept.append((old, new))
     return kept
+
+
+def _is_within(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(first <= number <= last for first, last in ranges)
 
 
 _PART: Final = re.compile(r"`((?:``|[^`])*)`|([^`.]*)")

@@ -53,10 +53,14 @@ async def _status(settings: CaptureSettings, *, as_json: bool) -> int:
 
 
 def _lag_ms(feed: FeedStanding, source: SourceStanding | HeadraceError) -> int | None:
-    """How old what the feed has is; 0 if it has everything, None if that is not known."""
-    if feed.committed_at_ms is None or isinstance(source, HeadraceError):
+    """How old the last change is that the feed has; 0 if no later one is there, None if that is not known.
+
+    A commitTs may be far ahead of the stream: copied rows get the time at which they were copied.
+    """
+    if feed.position is None or feed.committed_at_ms is None or isinstance(source, HeadraceError):
         return None
-    return max(0, SystemClock().wall_ms() - feed.committed_at_ms) if source.behind else 0
+    taken_ms = feed.position.time_s * 1000 or feed.committed_at_ms
+    return max(0, SystemClock().wall_ms() - taken_ms) if source.behind else 0
 
 
 def _document(
@@ -99,6 +103,7 @@ def _position_document(feed: FeedStanding, position: SourcePosition) -> dict[str
         "parts": position.parts,
         "commit-ts": position.commit_ts,
         "committed-at": rfc3339(feed.committed_at_ms or 0),
+        "whole": position.whole,
     }
 
 
@@ -130,6 +135,8 @@ def _tell(
         print(
             f"the source is at {source.gtid}: {source.behind} transactions and {(lag_ms or 0) / 1000:.1f} s ahead"
         )
+    elif source.behind is not None and position is not None and not position.whole:
+        print("the feed has every change so far; rows are still to be copied")
     elif source.behind is not None:
         print("the feed has everything")
     for copy in position.copies if position else ():

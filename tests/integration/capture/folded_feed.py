@@ -45,10 +45,11 @@ def changes_of(append: Append) -> list[Change]:
 
 
 class FoldedTable(NamedTuple):
-    """A table as the feed tells it."""
+    """A table as the feed tells it. ``key``: the columns whose values ``rows`` are found by."""
 
     schema: TableSchema
     rows: Rows
+    key: tuple[str, ...]
 
 
 class FeedInMemory:
@@ -109,9 +110,13 @@ async def read_changes(server: ServerProcess, feed: str) -> list[Change]:
 
 
 def fold(changes: Iterable[Change]) -> dict[TableName, FoldedTable]:
-    """Return the tables that a feed tells of. Checks, on the way, what is promised of every feed."""
+    """Return the tables that a feed tells of. Checks, on the way, what is promised of every feed.
+
+    The key of a schema that is told early may not tell the rows apart yet: it holds from the first row on.
+    """
     tables: dict[TableName, FoldedTable] = {}
     schemas: dict[tuple[str, str, int], TableSchema] = {}
+    stopped: set[TableName] = set()
     last_ts = 0
     for change in changes:
         if change.control == "schema":
@@ -121,6 +126,10 @@ def fold(changes: Iterable[Change]) -> dict[TableName, FoldedTable]:
             schemas[schema.key] = schema
             name = TableName(schema.schema, schema.table)
             tables[name] = _reshaped(tables.get(name), schema)
+        elif change.control == "stopped":
+            stopped.add(TableName(*change.table))
+        elif change.control == "copy-begin":
+            stopped.discard(TableName(*change.table))
         elif change.control in {"ddl", "watermark", ""}:
             message = json_codec.decode(change.value)
             assert not isinstance(message, Bootstrap)
@@ -130,7 +139,9 @@ def fold(changes: Iterable[Change]) -> dict[TableName, FoldedTable]:
                 _apply_ddl(tables, message, TableName(*change.table))
             elif isinstance(message, Dml):
                 _apply_row(tables, schemas[message.schema_key], message, change)
-    return tables
+    return {
+        name: table if name in stopped else _keyed_as(table, table.schema) for name, table in tables.items()
+    }
 
 
 def _apply_ddl(tables: dict[TableName, FoldedTable], message: Ddl, name: TableName) -> None:
@@ -144,14 +155,15 @@ def _apply_ddl(tables: dict[TableName, FoldedTable], message: Ddl, name: TableNa
         case MessageType.RENAME:
             assert message.table_schema is not None
             new_name = TableName(message.table_schema.schema, message.table_schema.table)
-            tables[new_name] = FoldedTable(message.table_schema, tables.pop(name).rows)
+            tables[new_name] = tables.pop(name)._replace(schema=message.table_schema)
 
 
 def _apply_row(
     tables: dict[TableName, FoldedTable], schema: TableSchema, message: Dml, change: Change
 ) -> None:
     assert change.table == (message.database, message.table)
-    table = tables[TableName(message.database, message.table)]
+    name = TableName(message.database, message.table)
+    table = tables[name] = _keyed_as(tables[name], schema)
     assert table.schema == schema, "a row comes under another schema than the last one that was told"
     assert message.table_id == schema.table_id
     if message.old is not None and not change.copy:
@@ -167,12 +179,21 @@ def _apply_row(
 def _reshaped(table: FoldedTable | None, schema: TableSchema) -> FoldedTable:
     """Give the rows the columns of ``schema``: what is new in them has its default."""
     if table is None:
-        return FoldedTable(schema, {})
-    rows: list[Row] = [
-        {column.name: row.get(column.name, column.default) for column in schema.columns}
-        for row in table.rows.values()
-    ]
-    return FoldedTable(schema, {_key(schema, row): row for row in rows})
+        return FoldedTable(schema, {}, schema.handle_key)
+    rows: Rows = {
+        key: {column.name: row.get(column.name, column.default) for column in schema.columns}
+        for key, row in table.rows.items()
+    }
+    return table._replace(schema=schema, rows=rows)
+
+
+def _keyed_as(table: FoldedTable, schema: TableSchema) -> FoldedTable:
+    """Let the rows be found by the handle key of ``schema``."""
+    if table.key == schema.handle_key:
+        return table
+    rows: Rows = {_key(schema, row): row for row in table.rows.values()}
+    assert len(rows) == len(table.rows), f"{schema.handle_key} does not tell the rows of {schema.table} apart"
+    return table._replace(rows=rows, key=schema.handle_key)
 
 
 def _key(schema: TableSchema, row: Row) -> tuple[Raw, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headrace.capture.changes import Append
@@ -104,6 +105,7 @@ def test_status_says_how_far_the_feed_is(tmp_path: Path, database: Database, ser
             server_id=1,
             commit_ts=COMMIT_MS << 18,
             table_id=7,
+            time_s=COMMIT_MS // 1000 - 60,
             copies=(CopyProgress(table=(database.name, "users"), rows=41, id="1-a"),),
             stopped={f"{database.name}.orders": "it has GEOMETRY"},
         )
@@ -115,6 +117,7 @@ def test_status_says_how_far_the_feed_is(tmp_path: Path, database: Database, ser
     assert document["position"]["gtid"] == position.gtid
     assert document["position"]["committed-at"] == "2023-11-14T22:13:20.000Z"
     assert document["source"] == {"gtid": position.gtid, "behind-transactions": 0, "lag-ms": 0}
+    assert "the feed has everything" in capture.run("status")[1]
     assert document["copies"] == [{"table": f"{database.name}.users", "copied-rows": 41, "request": "1-a"}]
     assert document["stopped"] == [{"table": f"{database.name}.orders", "reason": "it has GEOMETRY"}]
     assert document["cascades"] == [
@@ -129,6 +132,14 @@ def test_status_says_how_far_the_feed_is(tmp_path: Path, database: Database, ser
     assert code == 1
     for line in ("3 transactions and", "41 rows so far", f"stopped: {database.name}.orders", "cascade: "):
         assert line in out
+    position = msgspec.structs.replace(position, commit_ts=1 << 62, whole=False)
+    asyncio.run(register(server, capture.feed, position))
+    document = capture.document("status", code=1)
+    assert document["position"]["whole"] is False
+    assert document["source"]["lag-ms"] > 1000, "the age of what was taken, whatever its commitTs"
+    position = msgspec.structs.replace(position, gtid=document["source"]["gtid"])
+    asyncio.run(register(server, capture.feed, position))
+    assert "rows are still to be copied" in capture.run("status")[1]
     capture.environment["HEADRACE_DSN"] = "mariadb://nobody@127.0.0.1:1/"
     document = capture.document("status", code=1)
     assert document["source"] is None

@@ -117,6 +117,43 @@ def test_a_table_whose_key_changes_while_it_is_copied_is_copied_anew(
     ]
 
 
+def test_a_copy_that_is_asked_for_while_a_key_change_is_still_to_come_keeps_rows_apart(
+    database: Database, one: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.capture.session.REQUESTS_EVERY_S", 0)
+    database.sql("CREATE TABLE t (id INT, v INT, PRIMARY KEY (id, v))")
+    database.sql("INSERT INTO t VALUES (1, 1), (1, 2)")
+    one.run_to_watermark()
+    for statement in (
+        "ALTER TABLE t ADD COLUMN x INT",
+        "UPDATE t SET v = v + 10",
+        "DELETE FROM t WHERE v = 12",
+        "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)",
+    ):
+        database.sql(statement)
+    before = len(one.feed.controls("schema"))
+    one.requests.submit(database.name, "t", 1)
+    one.run_until(lambda: len(one.feed.controls("copy-begin")) == 2)
+    assert len(one.feed.controls("schema")) == before, "the copy began with a schema of its own"
+    one.run_until(lambda: len(one.feed.controls("copy-end")) == 2)
+    one.run_to_watermark()
+    one.check(*named(database, "t"))
+
+
+def test_a_request_waits_until_it_is_known_what_the_snapshot_copies(
+    database: Database, one: Captured
+) -> None:
+    database.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    one.run_to_watermark()
+    one.close()
+    database.sql("INSERT INTO t VALUES (1)")
+    database.sql("CREATE TABLE u (id INT PRIMARY KEY)")
+    asked = [one.requests.submit(database.name, table, number) for number, table in enumerate("tu")]
+    one.run_until(lambda: len(one.feed.controls("copy-end")) == 3)
+    assert [one.requests.take_refusal(request.id) for request in asked] == [None, None]
+    one.check(*named(database, "t", "u"))
+
+
 WRITERS = 3
 KEYS = 300
 

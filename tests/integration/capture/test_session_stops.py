@@ -9,7 +9,7 @@ import pytest
 
 from headrace.capture.settings import Cascades, InitialSnapshot
 from headrace.errors import BinlogUnsupported, PositionPurged, SourceReplaced, SourceUnfit
-from tests.integration.capture.folded_feed import Captured, captured, fold, named
+from tests.integration.capture.folded_feed import Captured, captured, fold, named, rows_at_source
 from tests.mariadb import CAPTURE_OPTIONS, Database, Server
 
 
@@ -30,6 +30,11 @@ def test_only_what_can_be_told_is_told_and_the_rest_stops_loudly(database: Datab
         "CREATE TABLE places (id INT PRIMARY KEY, at POINT)",
         "INSERT INTO places VALUES (1, POINT(1, 2))",
         "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+        "CREATE TABLE orphan (id INT PRIMARY KEY, p INT)",
+        "ALTER TABLE orphan ADD CONSTRAINT f FOREIGN KEY (p) REFERENCES parent (id) ON DELETE SET NULL",
+        "ALTER TABLE orphan DROP FOREIGN KEY f",
+        "CREATE TABLE numbered (id INT PRIMARY KEY)",
+        "ALTER TABLE numbered ADD n INT AUTO_INCREMENT UNIQUE",
         "CREATE TABLE plain (id INT PRIMARY KEY) ENGINE = MyISAM",
         "CREATE TABLE years (id INT PRIMARY KEY) PARTITION BY RANGE (id) "
         "(PARTITION a VALUES LESS THAN (10), PARTITION b VALUES LESS THAN (20))",
@@ -47,8 +52,10 @@ def test_only_what_can_be_told_is_told_and_the_rest_stops_loudly(database: Datab
         "keyless": "nothing tells its rows apart",
         "places": "column at: values of this type are not read",
         "child": "ON DELETE CASCADE",
+        "orphan": "a foreign key has ON DELETE SET NULL",
+        "numbered": "AUTO_INCREMENT",
         "plain": "MyISAM",
-        "years": "partition",
+        "years": "DROP PARTITION",
     }
     assert set(stopped) == {f"{database.name}.{table}" for table in reasons}
     for table, words in reasons.items():
@@ -180,6 +187,68 @@ def test_a_table_that_comes_into_the_capture_by_its_new_name_is_copied(
     one.check(*named(database, "final"))
 
 
+def test_a_table_that_came_in_anothers_place_is_copied_wherever_it_is_cut(
+    database: Database, tmp_path: Path
+) -> None:
+    one = captured(database, tmp_path, tables=(f"{database.name}.*", f"!{database.name}._*"), chunk_rows=2)
+    database.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    database.sql("INSERT INTO t VALUES (1), (2)")
+    one.run_to_watermark()
+    for statement in (
+        "CREATE TABLE _t_new (id INT PRIMARY KEY, v INT DEFAULT 7)",
+        "INSERT INTO _t_new (id) VALUES (2), (3), (4), (5)",
+        "RENAME TABLE t TO _t_old, _t_new TO t",
+        "INSERT INTO t VALUES (6, 6)",
+    ):
+        database.sql(statement)
+    one.run_to_watermark()
+    appends = one.feed.appends
+    for count in range(1, len(appends)):
+        one.close()
+        one.feed.appends = appends[:count]
+        one.run_to_watermark()
+        (name,) = named(database, "t")
+        assert one.feed.tables()[name].rows == rows_at_source(one.dsn, name)
+    one.close()
+
+
+@pytest.mark.parametrize("snapshot", [InitialSnapshot.WHEN_NEW, InitialSnapshot.NEVER])
+def test_a_table_that_was_left_out_for_a_while_begins_anew(
+    database: Database, tmp_path: Path, snapshot: InitialSnapshot
+) -> None:
+    for table in "abc":
+        database.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
+        database.sql(f"INSERT INTO {table} VALUES (1), (2)")
+    wide = captured(database, tmp_path)
+    wide.run_to_watermark()
+    wide.close()
+    narrow = captured(database, tmp_path, tables=(f"{database.name}.a",))
+    narrow.feed = wide.feed
+    narrow.run_to_watermark()
+    for statement in ("INSERT INTO b VALUES (3)", "DELETE FROM b WHERE id = 1", "DROP TABLE c"):
+        database.sql(statement)
+    narrow.run_to_watermark()
+    narrow.open()
+    narrow.run_to_watermark()
+    narrow.close()
+    assert [change.table[1] for change in wide.feed.controls("stopped")] == ["b", "c"]
+    again = captured(database, tmp_path, initial_snapshot=snapshot)
+    again.feed = wide.feed
+    again.run_to_watermark()
+    database.sql("INSERT INTO b VALUES (4)")
+    again.run_to_watermark()
+    again.close()
+    if snapshot is InitialSnapshot.NEVER:
+        tables = again.feed.tables()
+        assert {name.table: list(table.rows) for name, table in tables.items()} == {
+            "a": [("1",), ("2",)],
+            "b": [("4",)],
+        }
+    else:
+        again.check(*named(database, "a", "b"))
+    assert again.feed.appends[-1].position.left_out == ()
+
+
 def test_without_a_snapshot_the_feed_begins_with_the_changes(database: Database, tmp_path: Path) -> None:
     database.sql("CREATE TABLE t (id INT PRIMARY KEY)")
     database.sql("INSERT INTO t VALUES (1)")
@@ -201,6 +270,8 @@ def test_a_gap_that_is_accepted_stops_nothing(database: Database, tmp_path: Path
     with pytest.raises(SourceUnfit, match="ON DELETE CASCADE"):
         refusing.open()
     one = captured(database, tmp_path, cascades=Cascades.ACCEPT)
+    one.run_to_watermark()
+    database.sql("ALTER TABLE child ADD q INT REFERENCES parent (id) ON DELETE SET NULL")
     one.run_to_watermark()
     one.close()
     one.check(*named(database, "parent", "child"))

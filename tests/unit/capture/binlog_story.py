@@ -81,6 +81,10 @@ class Story:
         """Which foreign key changes rows unseen."""
         return self.gaps.get(name)
 
+    def gap_of(self, actions: tuple[str, ...]) -> str | None:
+        """What is wrong with a foreign key that has these actions."""
+        return f"a foreign key has {' and '.join(actions)}"
+
     def create(self, name: str, *columns: str, key: tuple[str, ...] = ("id",)) -> None:
         """Let there be a table of this shape, in the catalogue and in the rows that follow."""
         self.tables[named(name)] = catalogue_table(name, *columns, key=key)

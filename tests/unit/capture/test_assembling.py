@@ -6,8 +6,15 @@ import random
 
 import pytest
 
-from headrace.capture.binlog.event import Begin, Format, Heartbeat, Incident, Place, Rotate, XaPrepared
-from headrace.capture.changes import APPEND_ENTRIES_MAX
+from headrace.capture.binlog.event import (
+    Begin,
+    Format,
+    Heartbeat,
+    Incident,
+    Place,
+    Rotate,
+    XaPrepared,
+)
 from headrace.capture.tables import Copying, Unknown
 from headrace.errors import BinlogInvalid, BinlogUnsupported, SourceReplaced
 from headrace.simple import json_codec
@@ -64,34 +71,6 @@ def test_what_nobody_captures_only_moves_the_position() -> None:
     assert told(made, story.events) == []
     assert made.position.gtid == "0-1-4"
     assert made.between_transactions
-
-
-def test_a_transaction_that_is_larger_than_an_append_is_cut_between_its_events() -> None:
-    story = Story(t=("id",))
-    story.inserted("shop.t", (0,))
-    story.begin()
-    for number in range(1, 7):
-        story.insert("shop.t", (number,), (number + 100,))
-    story.commit()
-    appends = told(assembler(story, bytes_max=600), story.events)
-    assert len(appends) > 3
-    assert [append.position.under_way for append in appends] == ["", *["0-1-3"] * (len(appends) - 2), ""]
-    assert [append.position.gtid for append in appends[:-1]] == ["0-1-2"] * (len(appends) - 1)
-    rows = changes_of(appends[1:])
-    assert [row.tx_index for row in rows] == list(range(12))
-    assert [row.tx_last for row in rows] == [False] * 11 + [True]
-
-
-def test_so_is_one_of_many_small_rows() -> None:
-    story = Story(t=("id",))
-    story.begin()
-    for number in range(APPEND_ENTRIES_MAX + 2):
-        story.insert("shop.t", (number,))
-    story.commit()
-    schema, first, last = told(assembler(story, bytes_max=1 << 30), story.events)
-    assert shown([schema]) == ["schema"]
-    assert len(first.fields) == first.position.parts == APPEND_ENTRIES_MAX - 1
-    assert len(last.fields) == 3
 
 
 def random_story(seed: int) -> Story:
@@ -196,16 +175,6 @@ def test_rows_that_are_rolled_back_are_not_told() -> None:
     appends = told(assembler(story), story.events)
     assert shown(appends) == ["schema", 'put ["shop","t","1"]', 'put ["shop","t","3"].']
     assert appends[-1].position.gtid == "0-1-3"
-
-
-def test_rows_that_are_in_the_feed_can_not_be_taken_back() -> None:
-    story = Story(t=("id",))
-    story.begin()
-    for number in range(20):
-        story.insert("shop.t", (number,))
-    story.statement("ROLLBACK")
-    with pytest.raises(BinlogUnsupported, match="rolled back"):
-        told(assembler(story, bytes_max=300), story.events)
 
 
 def test_a_schema_that_the_catalogue_does_not_have_any_more_is_the_rows_own() -> None:

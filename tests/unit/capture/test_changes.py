@@ -119,6 +119,44 @@ def test_a_large_transaction_goes_on_where_it_was_cut() -> None:
     ]
 
 
+def test_a_large_part_comes_in_pieces_and_goes_on_within_it() -> None:
+    rows: list[RowPair] = [(None, (str(number), "a")) for number in range(6)]
+    made = transaction()
+    made.add_part(FORM, rows[:1])
+    size = made.bytes
+    assert made.add_piece(FORM, rows, 1, bytes_max=2 * size) == 3
+    assert made.add_piece(FORM, rows, 3, bytes_max=2 * size) == 5
+    cut = made.take()
+    assert (len(cut), made.parts_taken, made.rows_taken, made.entries_taken) == (3, 1, 3, 3)
+    again = transaction(parts=1, entries=3)
+    assert again.add_piece(FORM, rows, 3, bytes_max=MIB) == 6
+    assert made.add_piece(FORM, rows, 5, bytes_max=MIB) == 6
+    assert (made.parts, again.parts) == (2, 2)
+    rest = again.end()
+    assert rest == made.end()
+    assert (again.parts_taken, again.rows_taken) == (2, 0)
+    assert [one.tx_index for one in entries_of(cut + rest)] == list(range(6))
+
+
+def test_a_part_that_is_not_to_come_in_pieces_is_added_whole() -> None:
+    made = transaction()
+    made.add_part(FORM, [(None, ("1", "a"))] * (APPEND_ENTRIES_MAX + 1))
+    assert (made.count, made.parts) == (APPEND_ENTRIES_MAX + 1, 1)
+
+
+def test_control_entries_hold_whatever_becomes_of_the_rows() -> None:
+    made = transaction()
+    made.add_part(FORM, [(None, ("1", "a"))])
+    savepoint = made.mark()
+    made.add_control(schema_entry(ORDERS, BUILD_TS))
+    made.add_part(FORM, [(None, ("2", "a"))])
+    for _ in range(2):
+        assert made.roll_back(savepoint)
+    row, schema = entries_of(made.end())
+    assert (row.tx_index, row.tx_last) == (0, False)
+    assert (schema.control, schema.tx_index, schema.tx_last) == ("schema", 1, True)
+
+
 def test_what_is_rolled_back_is_gone_and_its_parts_are_counted() -> None:
     made = transaction()
     made.add_part(FORM, [(None, ("1", "a"))])

@@ -64,6 +64,7 @@ def test_a_fit_server_has_no_finding() -> None:
         ({"binlog_row_image": "FULL_NODUP"}, "binlog_row_image", Severity.ERROR),
         ({"wsrep_on": "ON"}, "log_slave_updates", Severity.ERROR),
         ({"max_binlog_total_size": "1000000"}, "max_binlog_total_size", Severity.WARNING),
+        ({"binlog_row_event_max_size": "1048832"}, "binlog_row_event_max_size", Severity.WARNING),
     ],
 )
 def test_what_the_server_at_hand_cannot_show(

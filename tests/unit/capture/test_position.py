@@ -29,10 +29,16 @@ POSITION = SourcePosition(
     parts=61,
     entries=5001,
     under_way="0-1-4712",
+    time_s=1761250000,
     copies=(CopyProgress(("shop", "orders"), 461701121277947904, ("41000",), 40213, "asked", "7c1e"),),
+    whole=False,
+    waiting=(("shop", "users"),),
+    left_out=((3, 4),),
     stopped={"shop.places": "the column area has the type geometry, which no message has a form for"},
 )
-BETWEEN = msgspec.structs.replace(POSITION, parts=0, entries=0, under_way="", copies=(), stopped={})
+BETWEEN = msgspec.structs.replace(
+    POSITION, parts=0, entries=0, under_way="", copies=(), whole=True, waiting=(), left_out=(), stopped={}
+)
 
 
 def example() -> bytes:
@@ -106,6 +112,7 @@ def test_a_newer_format_is_refused() -> None:
         example().replace(b'"parts":61,"entries":5001,', b""),
         example().replace(b'"offset":52031', b'"offset":-1'),
         example().replace(b'"reason":"asked"', b'"reason":"why"'),
+        example().replace(b"[[3,4]]", b'[["3","4"]]'),
         example().replace(b'"last":["41000"]', b'"last":[41000]'),
     ],
 )

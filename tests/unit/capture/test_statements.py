@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from headrace.capture.catalogue_schema import from_catalogue
+from headrace.capture.catalogue_table import CatalogueTable
+from headrace.capture.position import CopyProgress
+from headrace.capture.tables import Unknown
 from headrace.simple import json_codec
 from headrace.simple.message import Ddl
-from tests.unit.capture.binlog_story import Story, assembler, changes_of, named, shown, told
+from tests.unit.capture.binlog_story import (
+    START,
+    Story,
+    assembler,
+    catalogue_table,
+    changes_of,
+    named,
+    shown,
+    told,
+)
 
 
 def test_ddl_brings_the_schemas_before_and_after_it() -> None:
@@ -70,6 +84,88 @@ def test_a_table_with_a_gap_stops() -> None:
     assert made.position.stopped == {"shop.t": "shop.t: the foreign key f"}
 
 
+def test_a_gap_that_a_rename_hid_stops_the_table() -> None:
+    story = Story(t=("id",))
+    story.inserted("shop.t", (1,))
+    story.tables[named("shop.u")] = story.tables.pop(named("shop.t"))
+    story.gaps[named("shop.u")] = "the foreign key f"
+    story.ddl("ALTER TABLE t ADD FOREIGN KEY f (id) REFERENCES p (id)")
+    story.ddl("RENAME TABLE t TO u")
+    made = assembler(story)
+    assert shown(told(made, story.events))[2:] == ["ddl.", "ddl", "schema", "stopped."]
+    assert made.position.stopped == {"shop.u": "shop.u: the foreign key f"}
+
+
+@pytest.mark.parametrize("verb", ["CREATE", "ALTER"])
+def test_a_cascade_stops_its_table_though_it_is_gone_by_now(verb: str) -> None:
+    story = Story(t=("id",))
+    story.inserted("shop.t", (1,))
+    added = {
+        "CREATE": "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY REFERENCES p (id) ON DELETE CASCADE)",
+        "ALTER": "ALTER TABLE t ADD FOREIGN KEY f (id) REFERENCES p (id) ON DELETE CASCADE",
+    }
+    story.ddl(added[verb])
+    story.ddl("ALTER TABLE t DROP FOREIGN KEY f")
+    made = assembler(story)
+    told(made, story.events)
+    assert made.position.stopped == {"shop.t": "shop.t: a foreign key has ON DELETE CASCADE"}
+
+
+@pytest.mark.parametrize("unknown", [Unknown.STOPS, Unknown.BEGINS_HERE])
+def test_a_rename_of_a_temporary_table_changes_nothing(unknown: Unknown) -> None:
+    story = Story(t=("id",))
+    story.ddl("RENAME TABLE temporary TO t")
+    story.inserted("shop.t", (1,))
+    schema = from_catalogue(story.tables[named("shop.t")], 1, 1)
+    made = assembler(story, schemas=[schema], unknown=unknown)
+    assert shown(told(made, story.events)) == ['put ["shop","t","1"].']
+    assert (list(made.tables.states), made.tables.waiting) == ([named("shop.t")], {})
+
+
+def test_a_table_that_begins_with_a_rename_is_looked_at() -> None:
+    story = Story(t=("id",))
+    story.gaps[named("shop.t")] = "the foreign key f"
+    story.ddl("RENAME TABLE other.t TO t")
+    made = assembler(story, unknown=Unknown.BEGINS_HERE)
+    assert shown(told(made, story.events)) == ["stopped."]
+    assert made.position.stopped == {"shop.t": "shop.t: the foreign key f"}
+
+
+def collated(table: CatalogueTable, collation: str) -> CatalogueTable:
+    """The table with a text column of this collation as its key."""
+    column, *others = table.columns
+    text = msgspec.structs.replace(
+        column, type="varchar(9)", base_type="varchar", charset="latin1", collation=collation
+    )
+    return msgspec.structs.replace(table, columns=(text, *others))
+
+
+_KEYED = catalogue_table("shop.t", "id", "b")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (_KEYED, catalogue_table("shop.u", "id", "b", key=("b",))),
+        (collated(_KEYED, "latin1_bin"), collated(_KEYED, "latin1_swedish_ci")),
+    ],
+    ids=["key", "collation"],
+)
+def test_a_key_that_changes_behind_a_rename_begins_the_copy_anew(
+    before: CatalogueTable, after: CatalogueTable
+) -> None:
+    story = Story()
+    story.tables[named("shop.u")] = after
+    story.ddl("RENAME TABLE t TO u")
+    story.ddl("ALTER TABLE u ADD c INT")
+    copy = CopyProgress(("shop", "t"), number=1, last=("5",), rows=5)
+    position = msgspec.structs.replace(START, table_id=1, copies=(copy,))
+    made = assembler(story, position, [from_catalogue(before, 1, 1)])
+    assert shown(told(made, story.events)) == ["ddl", "schema.", "ddl", "schema", "ddl", "schema."]
+    (copying,) = made.tables.copies.values()
+    assert (copying.last, copying.rows) == (None, 0)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("shop.t", "shop.t"), ("a.b.c.d", "`a.b`.`c.d`")],
@@ -77,8 +173,8 @@ def test_a_table_with_a_gap_stops() -> None:
 def test_names_of_stopped_tables_are_read_again(name: str, text: str) -> None:
     parts = named(name) if name == "shop.t" else named("x.y")._replace(database="a.b", table="c.d")
     story = Story()
-    made = assembler(story)
+    made = assembler(story, tables=("*.*",))
     made.tables.stop(parts, "why")
     assert made.position.stopped == {text: "why"}
-    again = assembler(story, made.position)
+    again = assembler(story, made.position, tables=("*.*",))
     assert again.tables.stopped == {parts: "why"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from headrace.capture.ddl.lexer import Token, Unread, Words
@@ -32,6 +33,10 @@ _INDEX_WORDS: Final = frozenset({"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL"
 _HOW: Final = frozenset({"ALGORITHM", "LOCK", "WAIT", "NOWAIT"})
 _KEEPING_ENGINES: Final = frozenset({"INNODB", "ARIA", "MYISAM", "ROCKSDB", "MEMORY", "CSV", "ARCHIVE"})
 """Engines that hold the rows that a table had before; BLACKHOLE and its like don't."""
+_VARYING: Final = frozenset({"UUID", "UUID_SHORT", "SYS_GUID", "RAND", "RANDOM_BYTES", "NEXTVAL", "SETVAL"})
+"""Functions that give each row a value of its own."""
+_BEFORE_NAME: Final = frozenset({"(", ",", "COLUMN", "EXISTS", "AFTER"})
+"""What stands before a column's name; what stands before its type is the name."""
 
 
 def read_alter(words: Words, sql: str, naming: Naming, *, ignore: bool) -> tuple[DdlStatement, ...]:
@@ -44,6 +49,7 @@ def read_alter(words: Words, sql: str, naming: Naming, *, ignore: bool) -> tuple
     if words.take("WAIT"):
         words.next()
     words.take("NOWAIT")
+    unlogged_actions = words.unlogged_actions()
     actions = [_read_action(part, naming) for part in _parts(words.rest())]
     renames = [action for action in actions if action.act is _Act.RENAME]
     others = [action for action in actions if action.act is not _Act.RENAME]
@@ -57,6 +63,7 @@ def read_alter(words: Words, sql: str, naming: Naming, *, ignore: bool) -> tuple
                 others=tuple(action.target for action in others if action.target is not None),
                 conditional=conditional,
                 moves_rows=ignore or any(action.moves_rows for action in others),
+                unlogged_actions=unlogged_actions,
             )
         )
     if renames and (new_name := renames[-1].target):
@@ -104,7 +111,10 @@ def _read_action(part: list[Token], naming: Naming) -> _Action:
         "ADD", "DROP", "RENAME", "EXCHANGE", "CONVERT", "TRUNCATE", "DISCARD", "IMPORT", "ENGINE"
     ):
         case "ADD":
-            return alter._replace(act=_Act.ADD_INDEX) if _adds_index(words) else alter
+            added = words.rest()
+            if _adds_index(words):
+                return alter._replace(act=_Act.ADD_INDEX)
+            return alter._replace(moves_rows=_fills_rows(added))
         case "DROP":
             if words.peek() == "PARTITION" or (words.peek(), words.peek(1)) == ("SYSTEM", "VERSIONING"):
                 return alter._replace(moves_rows=True)
@@ -138,6 +148,16 @@ def _adds_index(words: Words) -> bool:
         if words.peek() not in _INDEX_WORDS | {"CHECK"}:
             words.name()
     return words.peek() in _INDEX_WORDS and not repartitioned
+
+
+def _fills_rows(items: list[Token]) -> bool:
+    """Whether a column that is added gives each row there is a value of its own, which only the source knows."""
+    words = [item.keyword for item in items]
+    pairs = list(pairwise(["(", *words]))
+    serial = any(here == "SERIAL" and before not in _BEFORE_NAME for before, here in pairs)
+    calls = any(here in _VARYING and after == "(" for here, after in pairs)
+    varies = "DEFAULT" in words and (calls or ("NEXT", "VALUE") in pairs)
+    return "AUTO_INCREMENT" in words or serial or varies
 
 
 def _is_repartitioned(items: list[Token]) -> bool:

@@ -70,6 +70,7 @@ _PATTERN: Final = r"""
 _ESCAPING: Final = re.compile(_PATTERN.format(backslash=r"\\", escape=r"|\\."), re.VERBOSE | re.DOTALL)
 _LITERAL: Final = re.compile(_PATTERN.format(backslash="", escape=""), re.VERBOSE | re.DOTALL)
 _COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
+_UNLOGGED_ACTION: Final = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET (?:NULL|DEFAULT))\b")
 _MYSQL_ONLY: Final = range(50_700, 100_000)
 """``/*!50700`` up to ``/*!99999`` speaks to MySQL 5.7 and later: MariaDB takes it for a comment."""
 
@@ -190,6 +191,12 @@ class Words:
     def rest(self) -> list[Token]:
         """Return the tokens that were not taken."""
         return self._items[self._at :]
+
+    def unlogged_actions(self) -> tuple[str, ...]:
+        """Return what is left of actions of foreign keys that InnoDB carries out by itself, as SQL says them."""
+        words = [item.keyword for item in self.rest()]
+        runs = (" ".join(words[at : at + 4]) for at, word in enumerate(words) if word == "ON")
+        return tuple(found[0] for run in runs if (found := _UNLOGGED_ACTION.match(run)))
 
     def ended(self) -> bool:
         """Whether nothing but semicolons is left."""

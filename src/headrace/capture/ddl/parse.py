@@ -166,6 +166,7 @@ class _Reader:
             table,
             conditional=conditional,
             temporary=temporary,
+            unlogged_actions=self.words.unlogged_actions(),
             statement_format=_has_query(self.words.rest()),
         )
         if not replaced or temporary:

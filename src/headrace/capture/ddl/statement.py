@@ -39,7 +39,10 @@ class DdlStatement:
     """About a temporary table, which holds no rows that are logged."""
     view: bool = False
     moves_rows: bool = False
-    """Rows of ``table``, of ``others`` or of a whole database came, went or moved, and no row event tells of them."""
+    """Rows of ``table``, of ``others`` or of a whole database came, went, moved or got values of their own, and no row event
+    tells of that."""
+    unlogged_actions: tuple[str, ...] = ()
+    """Of foreign keys that it gives ``table``: ``ON DELETE CASCADE`` and its like, which no line in the binlog tells of."""
     statement_format: bool = False
     """It changes rows in words: the session that ran it did not log rows."""
     unread: bool = False

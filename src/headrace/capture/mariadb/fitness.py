@@ -19,6 +19,9 @@ RELEASE_MIN: Final = (10, 6)
 
 RELEASE_TESTED: Final = (10, 11)
 
+_EVENT_BYTES_ADVISED: Final = 1 << 20
+"""A rows event is decoded as a whole, which takes up to 40 times as much memory."""
+
 _TRANSACTIONAL: Final = "InnoDB"
 _SECONDS_A_DAY: Final = 86_400
 _TYPES: Final = frozenset(
@@ -106,6 +109,14 @@ def _judge_binlog(server: ServerFacts) -> Iterator[Finding]:
             if per_session:
                 remedy += " Sessions that are open keep their own: let the applications connect anew."
             yield _unset(name, found, why, remedy)
+    event_bytes = int(server.variables.get("binlog_row_event_max_size", "0"))
+    if event_bytes > _EVENT_BYTES_ADVISED:
+        yield Finding(
+            Severity.WARNING,
+            "binlog_row_event_max_size",
+            f"{event_bytes}: capture takes up to 40 times as much memory for each rows event",
+            _configure("binlog_row_event_max_size", "8192"),
+        )
     applies = server.slaves_running > 0 or server.variables.get("wsrep_on") == "ON"
     if server.variables.get("log_slave_updates") != "ON" and (
         applies or server.variables.get("gtid_slave_pos")

@@ -51,6 +51,9 @@ def one(sql: str, **flags: bool) -> DdlStatement:
             "alter table t add partition (partition p values less than (4), partition q values less than (5))",
             ALTER,
         ),
+        ("alter table t add a int default (1 + 2), add uuid int, auto_increment = 5", ALTER),
+        ("alter table t add serial int after serial, add column (serial int, b int)", ALTER),
+        ("alter table t add at datetime default now(), alter u set default uuid()", ALTER),
         ("alter table t force", ALTER),
         ("alter table t", ALTER),
     ],
@@ -161,11 +164,43 @@ def test_a_table_that_is_replaced_is_dropped_first() -> None:
         ("alter table t drop system versioning", ()),
         ("alter table t engine=BlackHole", ()),
         ("alter online ignore table t add unique (a)", ()),
+        ("alter table t add id int auto_increment primary key first, add b int", ()),
+        ("alter table t add (id serial, b int default 1)", ()),
+        ("alter table t add column (b int default 1, u char(36) default (concat('x', uuid())))", ()),
+        ("alter table t add n int default nextval(s)", ()),
+        ("alter table t add n int default next value for s", ()),
     ],
 )
 def test_rows_that_go_without_a_row_event_are_flagged(sql: str, others: tuple[TableName, ...]) -> None:
     statement = one(sql)
     assert (statement.table, statement.others, statement.moves_rows) == (T, others, True)
+
+
+@pytest.mark.parametrize(
+    ("sql", "actions"),
+    [
+        (
+            "create table t (a int references u (a) on delete cascade on update set null)",
+            ("ON DELETE CASCADE", "ON UPDATE SET NULL"),
+        ),
+        (
+            "create or replace table t (a int, foreign key (a) references u (a) /*!40000 on update set */ default)",
+            ("ON UPDATE SET DEFAULT",),
+        ),
+        (
+            "alter table t add foreign key (a) references u (a) on delete cascade, rename u",
+            ("ON DELETE CASCADE",),
+        ),
+        ("alter table t add b int references u (a) on delete cascade", ("ON DELETE CASCADE",)),
+        ("alter table t add foreign key (a) references u (a) on delete restrict on update no action", ()),
+        ("alter table t add b timestamp on update current_timestamp comment 'on delete cascade'", ()),
+        ("create table t (a int) -- on delete cascade", ()),
+        ("create table t (a int, `on` int, `delete` int, `cascade` int)", ()),
+    ],
+)
+def test_what_foreign_keys_do_unseen_is_told(sql: str, actions: tuple[str, ...]) -> None:
+    told = [each for each in parse(sql, "d") if each.kind not in {ERASE, RENAME}]
+    assert [each.unlogged_actions for each in told] == [actions]
 
 
 @pytest.mark.parametrize(
