@@ -20,6 +20,7 @@ from headrace.runtime.disk import Disk
 from headrace.server.service import Service
 from headrace.testing.clock import ManualClock
 from headrace.testing.disk import Fault, FaultyDisk, Step
+from headrace.wire import documents as doc
 from tests.bench import AGENT, INCARNATION, append
 from tests.fault.journals import flip
 from tests.fault.volumes import VOLUME_BYTES, limit_files, small_volume
@@ -91,6 +92,22 @@ async def test_below_the_reserve_appends_wait_for_room(
         disk.free = 2 * reserve
         await log.append(append("a", "three"))
         await told(service, {"disk-reserve": False})
+
+
+async def test_below_the_reserve_no_new_listener_is_taken(tmp_path: Path) -> None:
+    """It would take room; one that is known already goes on reading."""
+    disk = RoomyDisk()
+    async with opened(tmp_path, disk, disk_reserve_bytes=1 << 20) as (log, service):
+        await log.register(Register("a", AGENT, AGENT, "", INCARNATION))
+        known, new = (doc.RegisterListener(listener_id=name, change_feed_id="a") for name in ("known", "new"))
+        await service.register_listener(known)
+        disk.free = (1 << 20) + 10
+        await service.register_listener(known)
+        with pytest.raises(DiskReserve):
+            await service.register_listener(new)
+        assert log.metadata.listener("new", "a") is None
+        disk.free = 2 << 20
+        await service.register_listener(new)
 
 
 async def test_appends_about_the_reserve_raise_one_alarm(tmp_path: Path) -> None:

@@ -172,6 +172,9 @@ class Store(Protocol):
         True where a store keeps no reserve.
         """
 
+    def check_room(self, size: int) -> None:
+        """Raise DiskReserve if ``size`` more bytes would leave less than the reserve; never where a store keeps none."""
+
     def unreachable(self) -> str | None:
         """Return why the store can't be used at this moment, which passes by itself, or None."""
 

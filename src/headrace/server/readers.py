@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import Final
 
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.entries.lsn import Lsn
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, MetadataCorrupt
 from headrace.log.metadata.owners import ANYBODY, Claimant
 from headrace.log.tail import FeedTail
 from headrace.server.core import Core, try_to_keep
@@ -32,6 +33,8 @@ KNOWN_S: Final = 600.0
 """So long a poll does not ask again whether its listener is there and whose it is."""
 KNOWN_MAX: Final = 20_000
 """So many answers are remembered; then all are asked anew."""
+LISTENER_BYTES: Final = 4096
+"""Room that a new listener's row is thought to take: a page."""
 
 
 class ReaderCases(Core):
@@ -116,11 +119,14 @@ class ReaderCases(Core):
         """Register a listener with a feed; idempotent. Answers the feed's bounds and the position it last reported.
 
         It is ``who``'s from then on: nobody else but an admin may ask, move or register under its name. FeedNotFound,
-        ListenerTaken, ListenersTooMany.
+        ListenerTaken, ListenersTooMany. A new one is refused below the disk reserve, as entries are: DiskReserve.
         """
         listener_id = check_agent_id(ask.listener_id, "listener-id")
         tail = await self.log.find(check_feed_id(ask.change_feed_id))
         metadata, now_ms = self.log.metadata, self._clock.wall_ms()
+        with contextlib.suppress(MetadataCorrupt):  # there is one, which is made anew
+            if await asyncio.to_thread(metadata.listener, listener_id, tail.name) is None:
+                await asyncio.to_thread(self.log.store.check_room, LISTENER_BYTES)
         register = partial(metadata.register_listener, listener_id, tail.name, ask.hold, now_ms, who)
         await asyncio.to_thread(partial(self.log.store.without_drops, register) if ask.hold else register)
         await self.log.refresh()

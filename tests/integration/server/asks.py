@@ -81,6 +81,7 @@ ASKS = {
 }
 APPEND = ASKS[f"POST {OF_FEED}/entries"]
 POSITION = ASKS[f"PUT {OF_LISTENER}/position"]
+SCHEMA = ASKS[f"GET {OF_FEED}/schemas/{'/'.join(OF_SCHEMA)}"]
 READS = [ASKS[f"GET {OF_FEED}/{name}"] for name in ("entries", "poll", "stream")]
 
 

@@ -187,10 +187,16 @@ def test_every_operation_has_an_answer_that_is_no_refusal(tmp_path: Path) -> Non
         feed = asks.seed(server)
         world = asks.World(server.http)
         world.send_all()
-        assert {call for call, _, _ in world.met} == {"GET /feeds/{change-feed-id}/snapshot"}
+        missing = ("GET /feeds/{change-feed-id}/snapshot", asks.SCHEMA.call)
+        assert {call for call, _, _ in world.met} == set(missing)
         feed.register(snapshot_url=asks.SNAPSHOT_URL)
+        names = [asks.OF_SCHEMA["{database}"], asks.OF_SCHEMA["{table}"]]
+        key = f"\0schema/{'/'.join(names)}/{asks.OF_SCHEMA['{version}']}"
+        schema = {"control": "schema", "key": key, "table": names, "changes": {"version": 1}}
+        assert feed.post(schema).status_code == 200
         world.met.clear()
-        world.send(asks.ASKS["GET /feeds/{change-feed-id}/snapshot"])
+        for call in missing:
+            world.send(asks.ASKS[call])
         assert not world.met
 
 

@@ -23,6 +23,7 @@ from headrace.log.contract import Begin, Group, SegmentView, T
 from headrace.log.files.cache import SegmentCache
 from headrace.log.files.index import OpenIndex
 from headrace.log.files.mark import MarkFile
+from headrace.log.files.names import keep_names
 from headrace.log.files.pending import PENDING_NAME
 from headrace.log.files.recovery import recover
 from headrace.log.files.removals import Removals
@@ -86,7 +87,7 @@ class FileStore:
         try:
             self._disk.make_folder(self._journal)
             self._lock = self._take_lock(folder / "lock")
-            self._keep_names()
+            keep_names(self._disk, self._folder, self._journal)
             self._reserve = Reserve(self._disk, self._journal, disk_reserve_bytes)
             self._open()
         except OSError as error:
@@ -98,17 +99,6 @@ class FileStore:
         except BaseException:
             self._let_go()
             raise
-
-    def _keep_names(self) -> None:
-        """Make durable what an earlier process made and named, in case it was killed before it could.
-
-        Else a power failure could take away the name of a segment that this process has appended to.
-        """
-        for above in reversed(self._folder.absolute().parents):
-            with contextlib.suppress(PermissionError):  # then somebody else made what is in it
-                self._disk.sync_folder(above)
-        self._disk.sync_folder(self._folder)
-        self._disk.sync_folder(self._journal)
 
     def _take_lock(self, path: Path) -> DiskFile:
         lock = self._disk.open(path, create=True)
@@ -380,6 +370,10 @@ class FileStore:
     def has_clear_room(self) -> bool:
         """Return whether the volume has clearly more room than the reserve: see ``reserve.py``."""
         return self._reserve.has_clear_room()
+
+    def check_room(self, size: int) -> None:
+        """Raise DiskReserve if ``size`` more bytes would leave less than the reserve."""
+        self._reserve.check(size)
 
     def close(self) -> None:
         """Let go of files and locks. After a clean stop both copies of the mark name the journal's end, durably."""

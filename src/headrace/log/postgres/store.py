@@ -148,6 +148,9 @@ class PostgresStore:
         """Return True: the database sees to its disk."""
         return True
 
+    def check_room(self, size: int) -> None:
+        """Raise nothing: the database sees to its disk."""
+
     def unreachable(self) -> str | None:
         """Return why PostgreSQL can't be used at this moment, or None."""
         down = self._listening.down
