@@ -17,9 +17,14 @@ POSITION = SourcePosition(
     commit_ts=461701121277952001,
     table_id=12,
     parts=61,
+    rows=3,
     entries=5001,
     under_way="0-1-4712",
+    time_s=1761250000,
     copies=(CopyProgress(("shop", "orders"), 461701121277947904, ("41000",), 40213, "asked", "7c1e"),),
+    whole=False,
+    waiting=(("shop", "users"),),
+    left_out=((3, 4),),
     stopped={"shop.places": "the column area has the type geometry, which no message has a form for"},
 )
 

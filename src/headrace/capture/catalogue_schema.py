@@ -40,7 +40,12 @@ TEXT_FORMS: Final = {
 
 
 def from_catalogue(table: CatalogueTable, table_id: int, version: int) -> TableSchema:
-    """Return the schema of ``table``; its indexes in the server's order, prefixes left out. Never fails."""
+    """Return the schema of ``table``; its indexes in the server's order, prefixes left out. Never fails.
+
+    ``primary`` is the index that the binlog calls so, whatever its name: then nothing but a statement about keys gives a
+    table another handle key.
+    """
+    primary = table.taken_for_primary
     nullable = {column.name: column.nullable for column in table.columns}
     return TableSchema(
         table.name.database,
@@ -52,7 +57,7 @@ def from_catalogue(table: CatalogueTable, table_id: int, version: int) -> TableS
             Index(
                 index.name,
                 index.unique,
-                index.primary,
+                index is primary,
                 any(nullable.get(name, True) for name in index.columns),
                 index.columns,
             )

@@ -49,12 +49,16 @@ class CatalogueColumn(msgspec.Struct, frozen=True):
 
 
 class CatalogueIndex(msgspec.Struct, frozen=True):
-    """One index. ``prefixes``: of each column the characters or bytes that the index takes, None for all of it."""
+    """One index. ``prefixes``: of each column the characters or bytes that the index takes, None for all of it.
+
+    ``hashed``: it is one of hashes, on a hidden column, because the columns are too long for another.
+    """
 
     name: str
     unique: bool
     columns: tuple[str, ...]
     prefixes: tuple[int | None, ...]
+    hashed: bool = False
 
     @property
     def primary(self) -> bool:
@@ -70,3 +74,16 @@ class CatalogueTable(msgspec.Struct, frozen=True):
     engine: str
     columns: tuple[CatalogueColumn, ...]
     indexes: tuple[CatalogueIndex, ...]
+
+    @property
+    def taken_for_primary(self) -> CatalogueIndex | None:
+        """The index that the binlog calls the primary key, None if none.
+
+        Without one that is the first UNIQUE index of columns that are NOT NULL, whole and not hashed.
+        """
+        required = {column.name for column in self.columns if not column.nullable}
+        for index in self.indexes:
+            whole = not index.hashed and not any(index.prefixes) and required.issuperset(index.columns)
+            if index.primary or (index.unique and whole):
+                return index
+        return None

@@ -68,16 +68,22 @@ def stopped(tables: Tables, name: TableName, error: TableStopped, times: Times) 
 
 
 def emptied(tables: Tables, state: TableState, times: Times, sql: str = "") -> Iterator[ControlEntry]:
-    """Yield what takes all rows of a table out of the feed: TRUNCATE (``sql``, or ours), and the schema behind it."""
+    """Yield what takes all rows of a table out of the feed: TRUNCATE (``sql``, or ours), and the schema behind it.
+
+    A version names one schema: behind a statement of the same commitTs the table keeps the one that it brought.
+    """
     before = state.schema
     if before is None:
         return
-    schema = msgspec.structs.replace(before, table_id=tables.next_id(), version=times.commit_ts)
+    schema = before
+    if before.version != times.commit_ts:
+        schema = msgspec.structs.replace(before, table_id=tables.next_id(), version=times.commit_ts)
     state.schema = schema
     state.forget_shape()
     text = sql or f"TRUNCATE TABLE {state.name}"
     yield ddl_entry(Ddl(MessageType.TRUNCATE, text, *times, schema, before), *state.name)
-    yield schema_entry(schema, times.build_ts)
+    if schema is not before:
+        yield schema_entry(schema, times.build_ts)
 
 
 def returned(tables: Tables, name: TableName, times: Times) -> Iterator[ControlEntry]:

@@ -54,14 +54,16 @@ class SchemaChanges:
     def fit(self, name: TableName, table_map: TableMap, times: Times) -> Iterator[ControlEntry]:
         """Make a table ready for rows of this shape; yields its new schema where the one in force does not fit them.
 
-        A sequence is no table, though the binlog has rows of it. TableStopped if the table's rows can't go out; what was
-        yielded before holds.
+        A sequence is no table, though the binlog has rows of it; and a table that is to be copied yet needs nothing.
+        TableStopped if the table's rows can't go out; what was yielded before holds.
         """
         state = self._tables.states.get(name)
         if state is None and tuple(column.name for column in table_map.columns) == _SEQUENCE_COLUMNS:
             return
         if state is None:
             if self._tables.unknown is Unknown.STOPS:
+                if self._source.table(name) is not None and self._tables.await_copy(name):
+                    return
                 raise TableStopped(
                     f"rows of {'.'.join(name)} came, which was neither in the snapshot nor created since",
                     hint="See that capture's account may SELECT from it, then run headrace capture copy for it.",

@@ -119,10 +119,12 @@ class AppliedStatement:
 
     def _alter(self, name: TableName) -> Iterator[ControlEntry]:
         state = self._tables.states.get(name)
+        table = self._source.table(name)
         if state is None:
+            if table is not None:
+                self._tables.await_copy(name)
             return
         before = state.schema
-        table = self._source.table(name)
         if table is None:  # it is gone or has another name by now, which the binlog will say
             yield self._ddl(name, before, before)
             return
@@ -162,17 +164,17 @@ class AppliedStatement:
     def _come_in(self, name: TableName, new_name: TableName) -> Iterator[ControlEntry]:
         """Begin with a table of which nothing is known, under a name that is captured.
 
-        If it has to be copied, nobody else would do that under its new name. If every table is known, it is none but a
-        temporary one or a sequence, and what has the new name is what it was.
+        If it has to be copied, nobody else would do that under its new name. If every table is known, it is a temporary
+        one or a sequence, and what has the new name is what it was; or the snapshot passed it over.
         """
         tables = self._tables
         entered = tables.unknown is Unknown.STOPS and not tables.captures(name)
         if entered or tables.unknown is Unknown.COPIED_LATER:
             yield from self._erase(new_name, f"DROP TABLE IF EXISTS {new_name}")
             tables.waiting[new_name] = None
-        elif tables.unknown is Unknown.BEGINS_HERE and new_name not in tables.states:
+        elif new_name not in tables.states:
             table = self._source.table(new_name)
-            if table is not None:
+            if table is not None and not tables.await_copy(new_name):
                 yield from self._judged(TableState(new_name, from_catalogue(table, 0, 0)), table, None)
 
     def _renamed(self, before: TableSchema, new_name: TableName, table: CatalogueTable | None) -> TableSchema:

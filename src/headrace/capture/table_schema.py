@@ -97,9 +97,9 @@ def disagreement(schema: TableSchema, table_map: TableMap, collations: Collation
     if len(schema.columns) != len(shown):
         return f"there are {len(schema.columns)} columns, in the binlog {len(shown)}"
     key = tuple(table_map.columns[place].name for place in table_map.primary_key)
-    keys = _keys(schema)
-    if key not in keys:
-        return f"the primary key is ({', '.join(keys[0])}), in the binlog ({', '.join(key)})"
+    ours = next((index.columns for index in schema.indexes if index.primary), ())
+    if key != ours:
+        return f"the primary key is ({', '.join(ours)}), in the binlog ({', '.join(key)})"
     return None
 
 
@@ -158,19 +158,6 @@ def _pieced(
         if disagreement(pieced, table_map, collations) is None:
             return pieced
     return replace(bare, columns=tuple(columns))
-
-
-def _keys(schema: TableSchema) -> list[tuple[str, ...]]:
-    """What the binlog may call the primary key of such a table.
-
-    Where there is none, MariaDB takes a UNIQUE index whose columns are all NOT NULL, unless that has prefixes or is a hash.
-    """
-    primary = [index.columns for index in schema.indexes if index.primary]
-    required = {column.name for column in schema.columns if not column.nullable}
-    return primary or [
-        (),
-        *(index.columns for index in schema.indexes if index.unique and required.issuperset(index.columns)),
-    ]
 
 
 def _forms(column: BinlogColumn) -> Iterator[Form]:

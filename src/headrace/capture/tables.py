@@ -21,7 +21,10 @@ from headrace.capture.position import CopyProgress, RawKey, SourcePosition
 from headrace.capture.row_form import RowForm
 from headrace.capture.selection import Selection
 from headrace.errors import BinlogInvalid, FeedUnfit
+from headrace.runtime.logs import get_logger
 from headrace.simple.schema import TableSchema
+
+logger = get_logger("capture")
 
 CAPTURED_KNOWN_MAX: Final = 100_000
 """Tables of which it is remembered whether the settings want them."""
@@ -38,7 +41,7 @@ class Unknown(StrEnum):
     BEGINS_HERE = "begins-here"
     """No snapshot is made: the table begins with them."""
     STOPS = "stops"
-    """Every table is known, so something is wrong: the table stops."""
+    """Every table is known: one that the source has after all is copied then, any other stops."""
 
 
 @dataclass(slots=True)
@@ -183,6 +186,21 @@ class Tables:
     def awaits_copy(self, name: TableName) -> bool:
         """Tell whether changes of a table without a state are left to a snapshot that is to come."""
         return name in self.waiting or name in self.stale or self.unknown is Unknown.COPIED_LATER
+
+    def await_copy(self, name: TableName) -> bool:
+        """Let a captured table that the source has, and of which nothing is known, wait to be copied; False if it can't.
+
+        The server lists a table not at all while the last step of an ALTER TABLE or RENAME swaps its files. So the snapshot
+        may have passed it over; the statement, or the table's next rows, give it away.
+        """
+        known = name in self.states or name in self.stopped or name in self.copies
+        if known or self.unknown is Unknown.BEGINS_HERE or not self.captures(name):
+            return False
+        if name not in self.waiting:
+            self.waiting[name] = None
+            if self.unknown is Unknown.STOPS:
+                logger.warning("a table is found late", database=name.database, table=name.table)
+        return True
 
     def of_database(self, database: str) -> list[TableName]:
         """Return the tables of ``database`` that have a state or are stopped."""

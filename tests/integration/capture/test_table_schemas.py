@@ -197,6 +197,45 @@ def test_columns_that_the_server_hides(database: Database, source: Source, names
     assert difference == "there are 1 columns, in the binlog 3"
 
 
+KEYS = (
+    "a INT NOT NULL, b INT NOT NULL, UNIQUE (b, a), UNIQUE (a)",
+    "a INT NOT NULL, b INT NOT NULL, UNIQUE (a), UNIQUE (b, a), PRIMARY KEY (b)",
+    "a INT, b INT NOT NULL, UNIQUE (a), UNIQUE (b)",
+    "a INT, b INT NOT NULL, UNIQUE (a, b)",
+    "a INT, b INT NOT NULL, KEY (b)",
+    "a VARCHAR(20) NOT NULL, b INT NOT NULL, UNIQUE (a(3)), UNIQUE (b)",
+    "a VARCHAR(20) NOT NULL, b INT NOT NULL, UNIQUE (a(3))",
+    "a TEXT NOT NULL, b INT NOT NULL, UNIQUE (a), UNIQUE (b)",
+    "a TEXT NOT NULL, b INT NOT NULL, UNIQUE (b, a)",
+    "a VARCHAR(20) NOT NULL, b INT NOT NULL, UNIQUE (a(20))",
+    "a VARCHAR(2000) CHARACTER SET utf8mb4 NOT NULL, b INT NOT NULL, UNIQUE (a)",
+    "a INT NOT NULL, b INT NOT NULL, UNIQUE (a) USING HASH, UNIQUE (b)",
+    "a INT NOT NULL, b INT AS (a + 1) STORED, UNIQUE (b), UNIQUE (a)",
+    "a INT NOT NULL, b INT AS (a + 1) VIRTUAL, UNIQUE (b)",
+    "a INT NOT NULL, b POINT NOT NULL, SPATIAL (b), UNIQUE (a)",
+    "a INT NOT NULL, b INT NOT NULL, UNIQUE later (b), UNIQUE first (a), KEY (a, b)",
+    "a INT NOT NULL, b INT NOT NULL, UNIQUE (a), UNIQUE (b) IGNORED",
+    "a INT NOT NULL, b INT NOT NULL INVISIBLE DEFAULT 3, UNIQUE (b), UNIQUE (a)",
+    "a INT NOT NULL, b INT NOT NULL, UNIQUE (b DESC), UNIQUE (a)",
+)
+
+
+def test_catalogue_and_binlog_have_the_same_key(
+    database: Database, source: Source, names: dict[int, str]
+) -> None:
+    for number, columns in enumerate(KEYS):
+        database.sql(f"CREATE TABLE t{number} ({columns})")
+        database.sql(
+            f"INSERT INTO t{number} (a) VALUES ('1')"
+            if " AS " in columns
+            else f"INSERT INTO t{number} (a, b) VALUES ('1', {'POINT(1, 1)' if 'POINT' in columns else 1})"
+        )
+    maps = shapes(database, *(f"t{number}" for number in range(len(KEYS))))
+    for number, (columns, table_map) in enumerate(zip(KEYS, maps, strict=True)):
+        schema = from_catalogue(read(source, database, f"t{number}"), 1, 1)
+        assert disagreement(schema, table_map, names) is None, columns
+
+
 def test_statements_are_read_from_the_binlog_as_the_server_writes_them(database: Database) -> None:
     with database.connect(autocommit=True) as app, app.cursor() as cursor:
         for statement in (

@@ -205,6 +205,7 @@ def test_rows_of_a_table_that_nobody_knows_wait_for_its_snapshot_or_stop_it() ->
     story.inserted("shop.t", (1,))
     waiting = assembler(story, unknown=Unknown.COPIED_LATER)
     assert told(waiting, story.events) == []
+    del story.tables[named("shop.t")]
     stopping = assembler(story, unknown=Unknown.STOPS)
     assert shown(told(stopping, story.events)) == ["stopped"]
     assert list(stopping.position.stopped) == ["shop.t"]

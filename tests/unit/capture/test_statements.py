@@ -122,6 +122,25 @@ def test_a_rename_of_a_temporary_table_changes_nothing(unknown: Unknown) -> None
     assert (list(made.tables.states), made.tables.waiting) == ([named("shop.t")], {})
 
 
+@pytest.mark.parametrize("unknown", [Unknown.STOPS, Unknown.COPIED_LATER])
+@pytest.mark.parametrize("what", ["rows", "ALTER TABLE t ADD INDEX (id)", "RENAME TABLE u TO t"])
+def test_a_table_that_the_server_did_not_list_is_copied_once_something_tells_of_it(
+    what: str, unknown: Unknown
+) -> None:
+    story = Story(t=("id",))
+    if what == "rows":
+        story.inserted("shop.t", (1,))
+    else:
+        story.ddl(what)
+    made = assembler(story, unknown=unknown)
+    assert told(made, story.events) == []
+    assert made.position.stopped == {}
+    assert not made.position.whole
+    assert list(made.tables.waiting) == (
+        [] if (what, unknown) == ("rows", Unknown.COPIED_LATER) else [named("shop.t")]
+    )
+
+
 def test_a_table_that_begins_with_a_rename_is_looked_at() -> None:
     story = Story(t=("id",))
     story.gaps[named("shop.t")] = "the foreign key f"
@@ -161,7 +180,7 @@ def test_a_key_that_changes_behind_a_rename_begins_the_copy_anew(
     copy = CopyProgress(("shop", "t"), number=1, last=("5",), rows=5)
     position = msgspec.structs.replace(START, table_id=1, copies=(copy,))
     made = assembler(story, position, [from_catalogue(before, 1, 1)])
-    assert shown(told(made, story.events)) == ["ddl", "schema.", "ddl", "schema", "ddl", "schema."]
+    assert shown(told(made, story.events)) == ["ddl", "schema.", "ddl", "schema", "ddl."]
     (copying,) = made.tables.copies.values()
     assert (copying.last, copying.rows) == (None, 0)
 

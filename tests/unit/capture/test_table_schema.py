@@ -256,8 +256,8 @@ def test_a_hidden_column_is_left_out_unless_the_table_has_it() -> None:
 def test_a_unique_index_may_stand_for_the_primary_key() -> None:
     unique = CatalogueIndex("u", unique=True, columns=("id",), prefixes=(None,))
     nullable = CatalogueIndex("n", unique=True, columns=("name",), prefixes=(None,))
-    schema = from_catalogue(replace(CATALOGUE, indexes=(unique, nullable)), 1, 1)
-    for key in ((0,), ()):
-        assert disagreement(schema, shape(ID, NAME, ADDRESS, key=key), COLLATIONS) is None
+    schema = from_catalogue(replace(CATALOGUE, indexes=(nullable, unique)), 1, 1)
+    assert [(index.name, index.primary) for index in schema.indexes] == [("n", False), ("u", True)]
+    assert disagreement(schema, shape(ID, NAME, ADDRESS, key=(0,)), COLLATIONS) is None
     difference = disagreement(schema, shape(ID, NAME, ADDRESS, key=(1,)), COLLATIONS)
-    assert difference == "the primary key is (), in the binlog (name)"
+    assert difference == "the primary key is (id), in the binlog (name)"

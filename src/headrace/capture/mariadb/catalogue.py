@@ -27,12 +27,13 @@ SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABL
 WHERE TABLE_SCHEMA NOT IN %s ORDER BY TABLE_SCHEMA, TABLE_NAME"""
 _TABLE: Final = """
 SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"""
+_HASHED: Final = "HASH"
 _COLUMNS: Final = """
 SELECT COLUMN_NAME, COLUMN_TYPE, DATA_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, IS_NULLABLE, COLUMN_DEFAULT, EXTRA,
        GENERATION_EXPRESSION
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"""
 _INDEXES: Final = """
-SELECT INDEX_NAME, NON_UNIQUE, COLUMN_NAME, SUB_PART
+SELECT INDEX_NAME, NON_UNIQUE, COLUMN_NAME, SUB_PART, INDEX_TYPE
 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"""
 
 
@@ -106,7 +107,11 @@ def _indexes(rows: Sequence[Sequence[Any]]) -> tuple[CatalogueIndex, ...]:
     """Make the indexes of their columns, which the server gives in order, index by index."""
     return tuple(
         CatalogueIndex(
-            name, not int(non_unique), tuple(part[2] for part in parts), tuple(part[3] for part in parts)
+            name,
+            not int(non_unique),
+            tuple(part[2] for part in parts),
+            tuple(part[3] for part in parts),
+            parts[0][4] == _HASHED,
         )
         for (name, non_unique), group in groupby(rows, key=lambda row: (row[0], row[1]))
         for parts in [list(group)]
