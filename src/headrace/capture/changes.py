@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from headrace.capture.control import ControlEntry
+from headrace.capture.control import ENTRY_BYTES_MAX, MESSAGE_BYTES_SURE, ControlEntry
 from headrace.capture.position import SourcePosition
 from headrace.capture.row_form import RawValues, RowForm
 from headrace.entries.entry import Change, WireOp
@@ -34,9 +34,6 @@ from headrace.wire.keyed import (
     source_tx_part,
     tx_index_part,
 )
-
-ENTRY_BYTES_MAX: Final = 1 << 20
-"""Largest producer's half that a server takes."""
 
 APPEND_ENTRIES_MAX: Final = 5_000
 """Entries after which an append is full."""
@@ -167,7 +164,6 @@ class TransactionEntries:
         behind = self._when + entry.rest
         index = tx_index_part(self._next) if self._source_tx else b""
         field = keyed_field(WireOp.PUT, entry.key, entry.value, self._source_tx + index + behind)
-        _check_size(field, entry.name, entry.table)
         self._controls.append((self._next, entry))
         self._extend([field], behind)
 
@@ -232,7 +228,7 @@ class TransactionEntries:
             return
         if after is not None and not form.moves(before, after):
             message = form.update(times, before, after)
-            if len(message) <= _MESSAGE_BYTES_SURE:
+            if len(message) <= MESSAGE_BYTES_SURE:
                 added.append(_field(WireOp.PUT, form, message, after, self._rest(added, behind)))
                 return
         added.append(
@@ -262,9 +258,6 @@ _HEAD_BYTES: Final = 4
 """Tag and size of the ``entries`` field of a half of about a MiB."""
 _TX_LAST_BYTES: Final = 3
 _FIELD_BYTES_MAX: Final = ENTRY_BYTES_MAX + _HEAD_BYTES - _TX_LAST_BYTES
-_MESSAGE_BYTES_SURE: Final = ENTRY_BYTES_MAX - (16 << 10)
-"""A row's message that is no larger fits into an entry: key (3,072 bytes at a server, twice as many in JSON) and names take
-far less than the rest."""
 
 
 def _field(op: WireOp, form: RowForm, message: bytes, values: RawValues, rest: bytes) -> bytes:

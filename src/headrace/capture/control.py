@@ -1,4 +1,7 @@
-"""Control entries of a captured feed: schemas, DDL, watermarks, copies, tables that are stopped. Pure."""
+"""Control entries of a captured feed: schemas, DDL, watermarks, copies, tables that are stopped. Pure.
+
+One that no append can hold raises TableStopped, like a row that is too large.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,18 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace.entries.entry import Change, WireOp
+from headrace.errors import TableStopped
 from headrace.simple import json_codec
 from headrace.simple.message import Bootstrap, Ddl, Watermark
 from headrace.simple.schema import TableSchema
 from headrace.wire.keyed import keyed_field, rest_of
+
+ENTRY_BYTES_MAX: Final = 1 << 20
+"""Largest producer's half that a server takes."""
+
+MESSAGE_BYTES_SURE: Final = ENTRY_BYTES_MAX - (16 << 10)
+"""A message that is no larger fits into an entry: key (3,072 bytes at a server, twice as many in JSON) and names take far
+less than the rest."""
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 
@@ -72,6 +83,13 @@ def stopped_entry(database: str, table: str, commit_ts: int, reason: str) -> Con
 
 
 def _about(control: str, table: tuple[str, str], number: int, value: bytes) -> ControlEntry:
+    if len(value) > MESSAGE_BYTES_SURE:
+        raise TableStopped(
+            f"the {control} of {table[0]}.{table[1]} takes {len(value)} bytes; the most is {MESSAGE_BYTES_SURE}",
+            hint="Shorten the comment in the statement, or the labels; then run headrace capture copy for this table.",
+            database=table[0],
+            table=table[1],
+        )
     return ControlEntry(control, f"\0{control}/{table[0]}/{table[1]}/{number}".encode(), value, table)
 
 

@@ -177,6 +177,7 @@ def judge(
         )
     if (gap := source.gap(table.name)) is not None:
         raise TableStopped(f"{name}: {gap}")
+    schema_entry(schema, 0)  # which must fit into an entry
     choice = tables.selection.of(schema, before)
     return RowForm(schema, choice.delivered, choice.masks)
 

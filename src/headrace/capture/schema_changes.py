@@ -15,13 +15,16 @@ from headrace.capture.binlog.rows import RowDecoder
 from headrace.capture.catalogue_table import CatalogueTable
 from headrace.capture.control import ControlEntry, schema_entry
 from headrace.capture.ddl import DdlStatement, TableName, parse
-from headrace.capture.effects import SourceSchemas, Times, restarted
+from headrace.capture.effects import SourceSchemas, Times, restarted, stopped
 from headrace.capture.row_form import RowForm
 from headrace.capture.statements import AppliedStatement
 from headrace.capture.table_schema import binlog_forms, disagreement, enrich
 from headrace.capture.tables import Tables, TableState, Unknown
 from headrace.errors import BinlogUnsupported, TableStopped
+from headrace.runtime.logs import get_logger
 from headrace.simple.schema import TableSchema
+
+logger = get_logger("capture")
 
 _ANY_TABLE: Final = "any"
 _SHOWN_CHARS: Final = 200
@@ -111,9 +114,21 @@ class SchemaChanges:
                 yield statement
 
     def apply(self, statement: DdlStatement, default_database: str, times: Times) -> list[ControlEntry]:
-        """Do what ``statement``, which concerns captured tables, does to them, and return what tells of it."""
+        """Do what ``statement``, which concerns captured tables, does to them, and return what tells of it.
+
+        A table of which a message would be too large is stopped.
+        """
         suspects = self._suspects(statement, default_database) if statement.unread else []
-        return list(AppliedStatement(self._tables, self._source, statement, times).entries(suspects))
+        entries: list[ControlEntry] = []
+        try:
+            entries.extend(AppliedStatement(self._tables, self._source, statement, times).entries(suspects))
+        except TableStopped as error:
+            logger.error("a statement can't be told", detail=error.detail)
+            named = (statement.new_name, statement.table)
+            entries += [
+                stopped(self._tables, name, error, times) for name in named if name in self._tables.states
+            ]
+        return entries
 
     def _concerns(self, statement: DdlStatement, default_database: str) -> bool:
         if statement.temporary:

@@ -97,9 +97,9 @@ def disagreement(schema: TableSchema, table_map: TableMap, collations: Collation
     if len(schema.columns) != len(shown):
         return f"there are {len(schema.columns)} columns, in the binlog {len(shown)}"
     key = tuple(table_map.columns[place].name for place in table_map.primary_key)
-    ours = next((index.columns for index in schema.indexes if index.primary), ())
-    if key != ours:
-        return f"the primary key is ({', '.join(ours)}), in the binlog ({', '.join(key)})"
+    known = next((index.columns for index in schema.indexes if index.primary), ())
+    if key != known:
+        return f"the primary key is ({', '.join(known)}), in the binlog ({', '.join(key)})"
     return None
 
 

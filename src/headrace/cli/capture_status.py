@@ -101,6 +101,7 @@ def _position_document(feed: FeedStanding, position: SourcePosition) -> dict[str
         "server-id": position.server_id,
         "under-way": position.under_way or None,
         "parts": position.parts,
+        "rows": position.rows,
         "commit-ts": position.commit_ts,
         "committed-at": rfc3339(feed.committed_at_ms or 0),
         "whole": position.whole,

@@ -53,6 +53,19 @@ def test_ddl_brings_the_schemas_before_and_after_it() -> None:
     assert ids == [("TRUNCATE", 1, ("t", 2)), ("RENAME", 2, ("u", 2)), ("ERASE", 2, ("u", 2))]
 
 
+def test_a_statement_that_no_entry_holds_stops_its_table_alone() -> None:
+    story = Story(t=("id",), u=("id",))
+    story.inserted("shop.t", (1,))
+    story.inserted("shop.u", (1,))
+    story.ddl(f"ALTER TABLE t COMMENT 'x' /* {'x' * (1 << 20)} */")
+    story.inserted("shop.t", (2,))
+    story.inserted("shop.u", (2,))
+    made = assembler(story)
+    assert shown(told(made, story.events))[4:] == ["stopped.", 'put ["shop","u","2"].']
+    assert list(made.position.stopped) == ["shop.t"]
+    assert "the most is" in made.position.stopped["shop.t"]
+
+
 def test_a_database_goes_with_its_tables() -> None:
     story = Story(t=("id",), u=("id",))
     story.inserted("shop.t", (1,))
