@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from headrace.capture.catalogue_schema import from_catalogue
 from headrace.capture.catalogue_table import TableKind
+from headrace.capture.ddl import TableName
 from headrace.capture.mariadb import fitness
 from headrace.capture.mariadb.catalogue import list_tables
-from headrace.capture.mariadb.connection import Source
+from headrace.capture.mariadb.connection import Source, held, source_errors
 from headrace.capture.mariadb.dump import default_replica_id
 from headrace.capture.mariadb.facts import Wishes
 from headrace.capture.mariadb.fitness import Finding, Severity
 from headrace.capture.selection import Selection
 from headrace.capture.settings import CaptureSettings, Cascades
 from headrace.capture.source_schemas import SourceCatalogue
-from headrace.errors import TableStopped
+from headrace.errors import SourceForbidden, TableNotFound, TableStopped
 from headrace.simple.schema import TableSchema
 
 LOOKS_MAX: Final = 4
-"""How often the source is looked at while there is an error: tables are read part by part, and may be changed meanwhile."""
+"""How often all tables are looked at while there is an error that is about none of them."""
 
 _WITH_ROWS: Final = frozenset({TableKind.TABLE, TableKind.VERSIONED})
 
@@ -44,25 +45,44 @@ def check_source(connection: Source, settings: CaptureSettings, *, with_rules: b
     """Return all that is not as it should be, the server's first, then tables, then rules; [] if all is well.
 
     An error that concerns one table stops that table alone, any other one the capture. ``with_rules``: look at the rules for
-    columns too; once at the start of a process, because a DDL statement may take away what one of them names. An error is
-    what every look finds, not what a statement under way makes of one. Raises ConfigInvalid (the changefeed file),
-    SourceUnavailable, SourceUnfit.
+    columns too; once at the start of a process, because a DDL statement may take away what one of them names. Raises
+    ConfigInvalid (the changefeed file), SourceUnavailable, SourceUnfit.
+
+    Tables are read part by part, and may be changed meanwhile: an error counts if it is found again, that of a table while
+    its shape is held.
     """
     selection = settings.find_selection()
+    with_rules = with_rules and selection.chooses_columns
 
-    def look() -> list[Finding]:
-        found = fitness.check(connection, wishes_of(settings, selection), replica_id_of(settings))
-        if with_rules and selection.chooses_columns:
-            found += judge_rules(selection, list(_schemas(connection, settings, selection)))
+    def look(captures: Callable[[str, str], bool]) -> list[Finding]:
+        wishes = wishes_of(settings, selection)._replace(captures=captures)
+        found = fitness.check(connection, wishes, replica_id_of(settings))
+        if with_rules:
+            found += judge_rules(selection, list(_schemas(connection, settings, captures)))
         return found
 
-    found = look()
+    def is_so(finding: Finding) -> bool:
+        if finding.table is None or finding.severity is not Severity.ERROR:
+            return True
+        try:
+            with source_errors(), held(connection, str(TableName(*finding.table))):
+                return finding in look(lambda *name: name == finding.table)
+        except TableNotFound:
+            return False
+        except SourceForbidden:
+            return True
+
+    found = look(selection.captures)
     for _ in range(LOOKS_MAX - 1):
-        if all(one.severity is Severity.WARNING for one in found):
+        if not any(map(_stops_all, found)):
             break
-        again = look()
-        found = [one for one in found if one.severity is Severity.WARNING or one in again]
-    return found
+        again = look(selection.captures)
+        found = [one for one in found if not _stops_all(one) or one in again]
+    return [one for one in found if is_so(one)]
+
+
+def _stops_all(finding: Finding) -> bool:
+    return finding.severity is Severity.ERROR and finding.table is None
 
 
 def judge_rules(selection: Selection, schemas: list[TableSchema]) -> list[Finding]:
@@ -87,10 +107,12 @@ def judge_rules(selection: Selection, schemas: list[TableSchema]) -> list[Findin
     return found
 
 
-def _schemas(connection: Source, settings: CaptureSettings, selection: Selection) -> Iterator[TableSchema]:
+def _schemas(
+    connection: Source, settings: CaptureSettings, captures: Callable[[str, str], bool]
+) -> Iterator[TableSchema]:
     catalogue = SourceCatalogue(connection, settings.cascades)
     for listed in list_tables(connection):
-        if listed.kind in _WITH_ROWS and selection.captures(*listed.name):
+        if listed.kind in _WITH_ROWS and captures(*listed.name):
             table = catalogue.table(listed.name)
             if table is not None:
                 yield from_catalogue(table, 0, 0)

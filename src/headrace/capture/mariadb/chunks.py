@@ -23,7 +23,7 @@ from headrace.capture.catalogue_schema import catalogue_forms, from_catalogue
 from headrace.capture.catalogue_table import TableKind
 from headrace.capture.ddl import TableName
 from headrace.capture.mariadb.catalogue import read_table
-from headrace.capture.mariadb.connection import Source, execute, fetch, source_errors
+from headrace.capture.mariadb.connection import Source, execute, fetch, held, source_errors, transaction
 from headrace.capture.mariadb.key_order import KeyOrder
 from headrace.capture.mariadb.key_parts import quoted
 from headrace.capture.mariadb.select_forms import SelectForm, select_form
@@ -136,8 +136,7 @@ class ChunkReader:
         with self._whole_or_closed():
             guard = self._guarding()
             try:
-                with _transaction(guard, "START TRANSACTION READ ONLY"):
-                    fetch(guard, f"SELECT 1 FROM {self._table} LIMIT 0")  # noqa: S608 - every name in it is quoted
+                with held(guard, self._table):
                     refused = self._refusal(guard)
                     return refused if refused is not None else self._snapshot(after)
             except pymysql.err.MySQLError as error:
@@ -188,7 +187,7 @@ class ChunkReader:
     def _snapshot(self, after: RawKey | None) -> Chunk:
         """Read a chunk in a snapshot of its own; the table's metadata lock is held by another connection meanwhile."""
         session = self._reading()
-        with _transaction(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"):
+        with transaction(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"):
             session.use_unicode = True
             place = current_place(session)
             session.use_unicode = False
@@ -302,17 +301,6 @@ class _Stream(SSCursor):
             result.unbuffered_active = False
         if connection.open:
             connection.close()
-
-
-@contextmanager
-def _transaction(connection: Source, opening: str) -> Iterator[None]:
-    """Begin with ``opening``, and end whatever happens: nothing is ever written."""
-    execute(connection, opening)
-    try:
-        yield
-    finally:
-        if connection.open:
-            connection.rollback()
 
 
 def _shape(schema: TableSchema) -> object:

@@ -108,6 +108,25 @@ def fetch(connection: Source, query: str, values: Sequence[Any] = ()) -> Sequenc
 
 
 @contextmanager
+def transaction(connection: Source, opening: str) -> Iterator[None]:
+    """Begin with ``opening``, and end whatever happens: nothing is ever written. The driver's errors come as they are."""
+    execute(connection, opening)
+    try:
+        yield
+    finally:
+        if connection.open:
+            connection.rollback()
+
+
+@contextmanager
+def held(connection: Source, table: str) -> Iterator[None]:
+    """Let a table, given as quoted SQL, keep its shape, as every reader does. The driver's errors come as they are."""
+    with transaction(connection, "START TRANSACTION READ ONLY"):
+        fetch(connection, f"SELECT 1 FROM {table} LIMIT 0")  # noqa: S608 - every name in it is quoted
+        yield
+
+
+@contextmanager
 def source_errors() -> Iterator[None]:
     """Turn the driver's errors into ours. What may pass is SourceUnavailable: no answer, a lock, too many connections."""
     try:
