@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headrace.pipeline.ledger import Ledger, PublishedFile, PublishedTable, read_published
-from headrace.pipeline.offset import FeedOffset, FeedStart, Place, from_json, to_json
-from headrace.pipeline.schemas import Column, PlacedSchema, TableSchema
+from headrace.pipeline.source.offset import FeedOffset, FeedStart, Place, from_json, to_json
+from headrace.pipeline.tables.ledger import Ledger, PublishedFile, PublishedTable, read_published
+from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableSchema
 
 FORMATS = Path(__file__).parent / "formats"
 GENERATIONS = sorted(path.parent.name for path in FORMATS.glob("*/tables"))

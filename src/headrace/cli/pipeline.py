@@ -20,7 +20,7 @@ from headrace.errors import SetupMissing
 
 if TYPE_CHECKING:
     from headrace.pipeline.session import SessionSettings
-    from headrace.pipeline.tables import Progress, Summary
+    from headrace.pipeline.tables.job import Progress, Summary
 
 SHORT_ENTRIES_MAX: Final = 200_000
 """Up to so many entries a run with --once ends before settings for throughput would pay."""
@@ -111,9 +111,9 @@ def tables(
     """
     check_feed_id(feed)
     _check_installed()
-    from headrace.pipeline.ledger import FOLDER, local_folder
     from headrace.pipeline.session import SessionSettings
-    from headrace.pipeline.tables import entries_waiting
+    from headrace.pipeline.tables.job import entries_waiting
+    from headrace.pipeline.tables.ledger import FOLDER, local_folder
 
     token, ca = ("" if file is None else str(file) for file in (token_file, ca_file))
     waiting = entries_waiting(server, feed, to, token, ca)
@@ -131,7 +131,7 @@ def tables(
 def _run(settings: SessionSettings, **job: Any) -> Summary:
     """Run the tables job in a session of its own, until it ends or a signal comes."""
     from headrace.pipeline.session import open_session
-    from headrace.pipeline.tables import run_tables
+    from headrace.pipeline.tables.job import run_tables
 
     spark = open_session(settings)
     try:

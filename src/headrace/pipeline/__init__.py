@@ -6,6 +6,7 @@ The only room that imports pyspark and delta. Every function takes a SparkSessio
 ::
 
     jars, java, session      set-up: what a session needs, found or fetched once, never at a job's start
-    source <- planner <- connection     spark.read / readStream.format("headrace")
-    tables <- merge <- rows, patches, schemas     one Delta table per source table; ledger keeps `_headrace/`
+    source/                  spark.read / readStream.format("headrace"), over ``connection``
+    tables/                  one Delta table per source table
+    failures                 what a query failed with, as one of our errors
 """

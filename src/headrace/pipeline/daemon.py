@@ -15,9 +15,9 @@ import pyspark.daemon
 
 FOR_TASKS = (
     "pyspark.worker",
-    "headrace.pipeline.source",
-    "headrace.pipeline.rows",
-    "headrace.pipeline.folding",
+    "headrace.pipeline.source.feed",
+    "headrace.pipeline.tables.rows",
+    "headrace.pipeline.tables.folding",
     "headrace.client.http",
 )
 

@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 from headrace.errors import SetupMissing
 from headrace.pipeline.jars import DELTA, KAFKA, jars_folder, require
 from headrace.pipeline.java import find_java
-from headrace.pipeline.merge import EXACT_WRITES
-from headrace.pipeline.source import register
+from headrace.pipeline.source.feed import register
+from headrace.pipeline.tables.merge import EXACT_WRITES
 
 SHUFFLE_PARTITIONS_MAX: Final = 8
 """More would be too small to be worth a task on one machine."""

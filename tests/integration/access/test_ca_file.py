@@ -20,8 +20,8 @@ from headrace.client.http import FeedClient
 from headrace.client.log_append import LogAppendClient
 from headrace.errors import ConfigInvalid, ServerUnreachable
 from headrace.pipeline.connection import Connection
-from headrace.pipeline.source import Options
-from headrace.pipeline.tables import entries_waiting
+from headrace.pipeline.source.feed import Options
+from headrace.pipeline.tables.job import entries_waiting
 from tests.certificates import Authority
 from tests.identity import Issuer
 from tests.secured import SecuredServer, secured

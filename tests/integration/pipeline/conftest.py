@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from headrace.pipeline import jars
 from headrace.pipeline.java import find_java
 from headrace.pipeline.session import SessionSettings, open_session
-from headrace.pipeline.tables import Summary, run_tables
+from headrace.pipeline.tables.job import Summary, run_tables
 from tests.integration.pipeline.source_tables import SourceTables
 from tests.servers import Feed, ServerProcess, serving
 

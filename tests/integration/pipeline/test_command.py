@@ -13,8 +13,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.cli.pipeline import stopping
-from headrace.pipeline.ledger import read_published
-from headrace.pipeline.tables import Progress, Summary, iter_rows, run_tables
+from headrace.pipeline.tables.job import Progress, Summary, iter_rows, run_tables
+from headrace.pipeline.tables.ledger import read_published
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.waiting import wait_until
 

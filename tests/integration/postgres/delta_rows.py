@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow
 
 from headrace.pipeline.session import SessionSettings, open_session
-from headrace.pipeline.tables import read_tables
+from headrace.pipeline.tables.job import read_tables
 
 
 class DeltaTable(NamedTuple):

@@ -13,8 +13,8 @@ from msgspec import UNSET, Raw
 from headrace.client.snapshot_body import SnapshotRow
 from headrace.entries.bookmark import Bookmark
 from headrace.listener import Change, Fold, SnapshotBegin, SnapshotEnd, SnapshotRows
-from headrace.pipeline.patches import KeyChange
-from headrace.pipeline.patches import fold as pipeline_fold
+from headrace.pipeline.tables.patches import KeyChange
+from headrace.pipeline.tables.patches import fold as pipeline_fold
 from headrace.wire.documents import EntryOut
 from tests.unit.wire.test_merge_patch import dumps, values
 

@@ -12,7 +12,7 @@ from headrace.cli.demo.rows import keyed
 from headrace.cli.demo.run import Ran
 from headrace.cli.demo.verdict import Count, Fold, compare
 from headrace.pipeline.session import SessionSettings, open_session
-from headrace.pipeline.tables import Progress, iter_rows, run_tables
+from headrace.pipeline.tables.job import Progress, iter_rows, run_tables
 
 TELL_EVERY: Final = 5
 

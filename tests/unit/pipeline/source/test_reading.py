@@ -6,8 +6,8 @@ import pytest
 
 from headrace.client.http import FramesRange
 from headrace.errors import FeedRecreated, JournalCorrupt
-from headrace.pipeline.planner import Range
-from headrace.pipeline.reading import read_batches
+from headrace.pipeline.source.planner import Range
+from headrace.pipeline.source.reading import read_batches
 from tests.unit.pipeline.feeds import StoredFeed
 
 

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.entries.entry import Op
-from headrace.pipeline.folding import PLAIN_DDL, SEED, folded_batches, plain_batches
-from headrace.pipeline.ledger import newest_version
-from headrace.pipeline.moments import MOMENTS, sql_number
-from headrace.pipeline.rows import (
+from headrace.pipeline.tables.folding import PLAIN_DDL, SEED, folded_batches, plain_batches
+from headrace.pipeline.tables.ledger import newest_version
+from headrace.pipeline.tables.moments import MOMENTS, sql_number
+from headrace.pipeline.tables.rows import (
     CHANGE_DDL,
     GONE,
     KEY,
@@ -29,7 +29,7 @@ from headrace.pipeline.rows import (
     typed_batches,
     typed_ddl,
 )
-from headrace.pipeline.schemas import Evolution, PlacedSchema, TableName, evolution, lenient
+from headrace.pipeline.tables.schemas import Evolution, PlacedSchema, TableName, evolution, lenient
 
 APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
@@ -50,7 +50,7 @@ default's nanoseconds (INT96) wrap around in other readers before 1677 and after
 class TableBatch(NamedTuple):
     """What a batch holds of one table.
 
-    ``rows``: its entries (:data:`~headrace.pipeline.rows.CHANGE_DDL`), none of them below ``cleared_at``, the sequence id of
+    ``rows``: its entries (``rows.CHANGE_DDL``), none of them below ``cleared_at``, the sequence id of
     the batch's last entry that clears the table (0: none does). ``versions``: the table's schemas in feed order, up to
     the batch's end; none for the table without types. ``patched``: patches are among the rows.
     """

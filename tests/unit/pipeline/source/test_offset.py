@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import FormatTooNew, InvalidRequest
-from headrace.pipeline.offset import FeedOffset, FeedStart, Place, from_json, to_json
+from headrace.pipeline.source.offset import FeedOffset, FeedStart, Place, from_json, to_json
 
 places = st.one_of(
     st.builds(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.ledger import folder_of
-from headrace.pipeline.tables import iter_rows, read_tables
+from headrace.pipeline.tables.job import iter_rows, read_tables
+from headrace.pipeline.tables.ledger import folder_of
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, Table, column
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import ValueUnfit
-from headrace.pipeline.folding import SEED, folded_batches, plain_batches
-from headrace.pipeline.patches import KeyChange, fold
-from headrace.pipeline.schemas import Column, PlacedSchema, TableSchema
-from tests.unit.pipeline.test_rows import changes
+from headrace.pipeline.tables.folding import SEED, folded_batches, plain_batches
+from headrace.pipeline.tables.patches import KeyChange, fold
+from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableSchema
+from tests.unit.pipeline.tables.test_rows import changes
 
 
 def test_the_last_put_or_delete_decides() -> None:

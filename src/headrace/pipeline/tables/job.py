@@ -1,7 +1,7 @@
 """Delta tables of a feed: one per source table, the latest row of each key, deletes gone, kept up to date as a stream.
 
 Called by ``headrace pipeline tables``, the demo and tests. ``docs/formats/tables.md`` describes what is on disk,
-:mod:`headrace.pipeline.batches` what a micro-batch does.
+:mod:`headrace.pipeline.tables.batches` what a micro-batch does.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.errors import Stopped
-from headrace.pipeline.batches import BatchDone, Batches
 from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.failures import error_of
-from headrace.pipeline.ledger import Ledger, PublishedFile, local_folder, read_published
-from headrace.pipeline.moments import MOMENTS, python_value, sql_number
-from headrace.pipeline.planner import BYTES_MAX, ENTRIES_MAX
-from headrace.pipeline.rows import KEY, SEQUENCE_ID, quoted
-from headrace.pipeline.schemas import TableName
-from headrace.pipeline.source import DEFAULT_SERVER, FORMAT, register
+from headrace.pipeline.source.feed import DEFAULT_SERVER, FORMAT, register
+from headrace.pipeline.source.planner import BYTES_MAX, ENTRIES_MAX
+from headrace.pipeline.tables.batches import BatchDone, Batches
+from headrace.pipeline.tables.ledger import Ledger, PublishedFile, local_folder, read_published
+from headrace.pipeline.tables.moments import MOMENTS, python_value, sql_number
+from headrace.pipeline.tables.rows import KEY, SEQUENCE_ID, quoted
+from headrace.pipeline.tables.schemas import TableName
 
 INTERVAL: Final = "1 second"
 """Least time between two micro-batches of a job that goes on: each costs a commit per table that changed."""

@@ -14,7 +14,7 @@ Columns: :data:`headrace.wire.columns.DDL`, or those of them that ``.schema(...)
     partition-entries   entries of one partition at most (250000)
     retry-seconds       how long to wait for a server that is away (120)
 
-A micro-batch ends where a source transaction ends, if that is within reach (see :mod:`headrace.pipeline.planner`).
+A micro-batch ends where a source transaction ends, if that is within reach (see :mod:`headrace.pipeline.source.planner`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from pyspark.sql.types import StructType
 
 from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest
-from headrace.pipeline import offset as offsets
 from headrace.pipeline.connection import RETRY_S, Endpoint, connection
-from headrace.pipeline.offset import FeedOffset, FeedStart, Place
-from headrace.pipeline.planner import BYTES_MAX, ENTRIES_MAX, PARTITION_ENTRIES, Planner, Range
-from headrace.pipeline.reading import read_batches
+from headrace.pipeline.source import offset as offsets
+from headrace.pipeline.source.offset import FeedOffset, FeedStart, Place
+from headrace.pipeline.source.planner import BYTES_MAX, ENTRIES_MAX, PARTITION_ENTRIES, Planner, Range
+from headrace.pipeline.source.reading import read_batches
 from headrace.wire.columns import DDL, SCHEMA
 
 FORMAT: Final = "headrace"
@@ -178,7 +178,7 @@ class FeedStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableN
         self._draining = False
 
     def initialOffset(self) -> dict[str, Any]:
-        # What was asked for, not what it means now: see headrace.pipeline.offset.
+        # What was asked for, not what it means now: see headrace.pipeline.source.offset.
         return offsets.to_json(self._options.start())
 
     def getDefaultReadLimit(self) -> ReadLimit:

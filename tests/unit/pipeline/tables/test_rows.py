@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ValueUnfit
-from headrace.pipeline.cells import array_of
-from headrace.pipeline.folding import CHANGE_SCHEMA
-from headrace.pipeline.rows import (
+from headrace.pipeline.tables.cells import array_of
+from headrace.pipeline.tables.folding import CHANGE_SCHEMA
+from headrace.pipeline.tables.rows import (
     GONE,
     KEY,
     SEQUENCE_ID,
@@ -26,7 +26,7 @@ from headrace.pipeline.rows import (
     typed_ddl,
     typed_schema,
 )
-from headrace.pipeline.schemas import Column, PlacedSchema, TableSchema
+from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableSchema
 
 NAME = ("main", "things")
 

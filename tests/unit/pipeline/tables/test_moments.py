@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.pipeline.moments import (
+from headrace.pipeline.tables.moments import (
     DATE,
     TIMESTAMP,
     TIMESTAMP_NTZ,

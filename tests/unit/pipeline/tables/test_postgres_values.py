@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ValueUnfit
-from headrace.pipeline.cells import array_of
-from headrace.pipeline.folding import SEED, folded_batches
-from headrace.pipeline.moments import moment_text
-from headrace.pipeline.rows import spark_columns, typed_batches, unwrapped, wrapped
-from headrace.pipeline.schemas import Column, PlacedSchema, TableSchema
-from tests.unit.pipeline.test_rows import NAME, changes, one, placed, schema
+from headrace.pipeline.tables.cells import array_of
+from headrace.pipeline.tables.folding import SEED, folded_batches
+from headrace.pipeline.tables.moments import moment_text
+from headrace.pipeline.tables.rows import spark_columns, typed_batches, unwrapped, wrapped
+from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableSchema
+from tests.unit.pipeline.tables.test_rows import NAME, changes, one, placed, schema
 
 MICROS_MAX = (1 << 63) - 1
 DAYS_MAX = (1 << 31) - 1

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 from pyspark.util import inheritable_thread_target
 
 from headrace.entries.entry import Op
-from headrace.pipeline.ledger import Ledger, PublishedFile, PublishedTable, folder_of, newest_version
-from headrace.pipeline.merge import (
+from headrace.pipeline.tables.ledger import Ledger, PublishedFile, PublishedTable, folder_of, newest_version
+from headrace.pipeline.tables.merge import (
     APP_ID,
     APP_VERSION,
     EXACT_WRITES,
@@ -28,7 +28,7 @@ from headrace.pipeline.merge import (
     create_empty,
     follow_schema,
 )
-from headrace.pipeline.schemas import PlacedSchema, TableName, read_cleared, read_schema, unfit
+from headrace.pipeline.tables.schemas import PlacedSchema, TableName, read_cleared, read_schema, unfit
 
 SCHEMA: Final = "schema"
 TRUNCATE: Final = "truncate"

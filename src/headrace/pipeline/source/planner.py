@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import numpy as np
 
 from headrace.errors import BeyondHead, FeedRecreated, JournalCorrupt
-from headrace.pipeline.offset import FeedOffset, FeedStart, Place
+from headrace.pipeline.source.offset import FeedOffset, FeedStart, Place
 from headrace.wire.columns import arrow_flags, record_batch
 from headrace.wire.documents import FeedView
 

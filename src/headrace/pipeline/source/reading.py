@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import FeedRecreated, JournalCorrupt
-from headrace.pipeline.planner import Feeds, Range
+from headrace.pipeline.source.planner import Feeds, Range
 from headrace.wire.columns import record_batch
 
 

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headrace.errors import ConfigInvalid, DataFolderLocked, FeedRecreated, Stopped
-from headrace.pipeline.schemas import PlacedSchema, SchemaHistory, TableName
+from headrace.pipeline.tables.schemas import PlacedSchema, SchemaHistory, TableName
 from headrace.runtime.disk import Disk, DiskFile
 from headrace.wire.versions import TABLES, check_readable
 

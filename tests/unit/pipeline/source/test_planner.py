@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BeyondHead, FeedRecreated
-from headrace.pipeline.offset import FeedOffset, FeedStart, Place, from_json, to_json
-from headrace.pipeline.planner import Planner, Range, split
+from headrace.pipeline.source.offset import FeedOffset, FeedStart, Place, from_json, to_json
+from headrace.pipeline.source.planner import Planner, Range, split
 from tests.unit.pipeline.feeds import StoredFeed
 
 OLDEST = FeedStart(feed="f::1", begin="oldest")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import ValueUnfit
-from headrace.pipeline.rows import spark_columns
-from headrace.pipeline.schemas import (
+from headrace.pipeline.tables.rows import spark_columns
+from headrace.pipeline.tables.schemas import (
     Column,
     Evolution,
     PlacedSchema,

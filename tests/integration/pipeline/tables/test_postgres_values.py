@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.errors import ValueUnfit
-from headrace.pipeline.tables import iter_rows, read_tables
+from headrace.pipeline.tables.job import iter_rows, read_tables
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.postgres import Database

@@ -19,8 +19,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from headrace.errors import FeedRecreated, ValueUnfit
-from headrace.pipeline.ledger import PublishedFile, read_published
-from headrace.pipeline.tables import NothingPublished, iter_rows, read_tables
+from headrace.pipeline.tables.job import NothingPublished, iter_rows, read_tables
+from headrace.pipeline.tables.ledger import PublishedFile, read_published
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.servers import Feed, serving

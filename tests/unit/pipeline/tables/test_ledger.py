@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ConfigInvalid, DataFolderLocked, FeedRecreated, FormatTooNew
-from headrace.pipeline.ledger import (
+from headrace.pipeline.tables.ledger import (
     PLAIN,
     Ledger,
     LedgerCorrupt,
@@ -21,7 +21,7 @@ from headrace.pipeline.ledger import (
     newest_version,
     read_published,
 )
-from headrace.pipeline.schemas import Column, PlacedSchema, TableSchema
+from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableSchema
 
 PLACED = PlacedSchema(3, TableSchema("main", "t", 1, (Column("id", "int64", nullable=False),), ("id",)))
 PUBLISHED = PublishedFile(
