@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "wal": Command(
         "headrace.cli.wal:app", "Work with the streams over all feeds, and with what is written from them."
     ),
-    "pipeline": Command("headrace.cli.pipeline:app", "Keep Spark tables of a feed up to date."),
+    "pipeline": Command("headrace.cli.pipeline:app", "Tables and more of a feed, on Spark."),
     "token": Command("headrace.cli.token:app", "Make and look at tokens for development."),
     "up": Command("headrace.cli.up:app", "Run server and agent together, for a first try."),
     "demo": Command("headrace.cli.demo:app", "Run the whole flow on this machine and compare what came out."),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.cli.pipeline import stopping
+from headrace.cli.spark_jobs import stopping
 from headrace.pipeline.tables.job import Progress, Summary, iter_rows, run_tables
 from headrace.pipeline.tables.ledger import read_published
 from tests.integration.pipeline.source_tables import ID, SourceTables, column

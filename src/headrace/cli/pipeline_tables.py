@@ -1,0 +1,131 @@
+"""``headrace pipeline tables``: keep a feed's Delta tables up to date."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+from cyclopts import Parameter
+
+from headrace.cli.spark_jobs import check_installed, stopping, tell
+from headrace.entries.feed import check_feed_id
+
+if TYPE_CHECKING:
+    from headrace.pipeline.session import SessionSettings
+    from headrace.pipeline.tables.job import Progress, Summary
+
+SHORT_ENTRIES_MAX: Final = 200_000
+"""Up to so many entries a run with --once ends before settings for throughput would pay."""
+
+
+def tables_command(
+    *,
+    feed: str,
+    to: str,
+    once: Annotated[bool, Parameter(negative=())] = False,
+    master: str = "local[*]",
+    checkpoint: str | None = None,
+    max_entries: int = 1_000_000,
+    memory: str = "2g",
+    log_file: Path | None = None,
+    server: Annotated[str, Parameter(env_var="HEADRACE_SERVER")] = "http://127.0.0.1:8470",
+    token_file: Path | None = None,
+    ca_file: Path | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Keep one Delta table per source table of a feed: the latest row of each key. Until told to stop, or --once.
+
+    Parameters
+    ----------
+    feed
+        The change-feed-id.
+    to
+        Folder of the tables, one feed's alone; Spark's workers must reach it by the same path.
+    once
+        Stop at the entry that is the newest now.
+    master
+        Spark's master: local[2], or spark://HOST:PORT of a cluster.
+    checkpoint
+        Folder of Spark's record of how far the job is. Default: inside the tables' folder.
+    max_entries
+        Entries of one batch, about.
+    memory
+        Memory of Spark's driver.
+    log_file
+        Where Spark's own output goes. Default: TO/_headrace/spark.log.
+    server
+        Address of the server (HEADRACE_SERVER).
+    token_file
+        File that holds the bearer token (else HEADRACE_TOKEN).
+    ca_file
+        PEM file of the authorities to trust (else HEADRACE_TLS_CA, else the public ones).
+    json
+        Print one JSON document at the end.
+    """
+    check_feed_id(feed)
+    check_installed()
+    from headrace.pipeline.session import SessionSettings
+    from headrace.pipeline.tables.job import entries_waiting
+    from headrace.pipeline.tables.ledger import FOLDER, local_folder
+
+    token, ca = ("" if file is None else str(file) for file in (token_file, ca_file))
+    waiting = entries_waiting(server, feed, to, token, ca)
+    log = log_file if log_file is not None else local_folder(to) / FOLDER / "spark.log"
+    tell(f"starting Spark; its own output goes to {log}")
+    short = once and waiting <= SHORT_ENTRIES_MAX
+    name = f"headrace tables of {feed}"
+    settings = SessionSettings(log_file=log, name=name, master=master, memory=memory, short_lived=short)
+    place = {"feed": feed, "to": to, "server": server, "checkpoint": checkpoint}
+    files = {"token_file": token, "ca_file": ca}
+    summary = _run(settings, **place, **files, once=once, entries_max=max_entries)
+    _print_summary(summary, as_json=json)
+
+
+def _run(settings: SessionSettings, **job: Any) -> Summary:
+    """Run the tables job in a session of its own, until it ends or a signal comes."""
+    from headrace.pipeline.session import open_session
+    from headrace.pipeline.tables.job import run_tables
+
+    spark = open_session(settings)
+    try:
+        with stopping() as stop:
+            return run_tables(spark, **job, progress=_teller(), stop=stop)
+    finally:
+        spark.stop()
+
+
+def _print_summary(summary: Summary, *, as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(summary).decode())
+        return
+    for line in report(summary):
+        print(line)
+
+
+def report(summary: Summary) -> list[str]:
+    """Return what a job did, in lines for a person."""
+    lines = [f"{summary.entries} entries in {summary.batches} batches, {summary.seconds:.1f} s"]
+    if summary.published is None:
+        return [*lines, f"nothing to publish: the feed {summary.feed} has no entry yet"]
+    lines.append(f"published: {summary.feed} at sequence id {summary.published.sequence_id}")
+    lines += [
+        f"  {'.'.join(table.table) or '(entries without a table)'}: {summary.to}/{table.path}, version {table.version}"
+        for table in summary.published.tables
+    ]
+    return lines
+
+
+def _teller() -> Callable[[Progress], None]:
+    """Return what shows progress: one line rewritten on a terminal, nothing where nobody watches."""
+    if not sys.stderr.isatty():
+        return lambda now: None
+
+    def tell(now: Progress) -> None:
+        lag = "server away" if now.lag is None else f"{now.lag} behind"
+        line = f"batch {now.batches}, entry {now.sequence_id}, {lag}, {now.entries_per_second:.0f} entries/s"
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+    return tell
