@@ -16,6 +16,7 @@ import msgspec
 from headrace.client.http import FeedClient
 from headrace.simple import json_codec
 from headrace.simple.message import Ddl, Dml, Message, MessageType, Watermark
+from tests.integration.capture.folded_feed import new_name_of
 
 READ_S_MAX = 120.0
 MESSAGES = {"", "schema", "ddl", "watermark"}
@@ -221,8 +222,7 @@ def _apply_statement(
     if message.type in {MessageType.CREATE, MessageType.ERASE, MessageType.TRUNCATE}:
         tables[table] = {}
     elif message.type is MessageType.RENAME:
-        assert message.table_schema is not None
-        new = (message.table_schema.schema, message.table_schema.table)
+        new = new_name_of(message)
         names = [msgspec.json.encode(name).decode() for name in (table[1], new[1])]
         moved = tables.pop(table, {})
         tables[new] = {

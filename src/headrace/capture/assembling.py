@@ -323,23 +323,21 @@ class Assembler:
         elif sql == "COMMIT":
             self._end(event)
         elif sql == "ROLLBACK":
-            self._roll_back(group, None, event)
+            self._roll_back(group, None)
             self._end(event)
         elif sql.startswith(_SAVEPOINT):
             group.save(sql[len(_SAVEPOINT) :])
         elif sql.startswith(_ROLLBACK_TO):
-            self._roll_back(group, sql[len(_ROLLBACK_TO) :], event)
+            self._roll_back(group, sql[len(_ROLLBACK_TO) :])
         else:
             self._apply_within(group, event)
 
-    def _roll_back(self, group: Group, savepoint: str | None, event: Event) -> None:
+    def _roll_back(self, group: Group, savepoint: str | None) -> None:
         """Take back what came since a savepoint, or all of it; logged where the server could not leave the rows out."""
-        if savepoint is not None and not group.has_savepoint(savepoint):
-            raise self._invalid(event, f"there is no savepoint {savepoint}")
-        if not group.roll_back(savepoint):
-            error = TableStopped(f"{group.gtid} was rolled back, and is so large that a part is in the feed")
-            for name in group.touched_since(savepoint, self.tables.stopped):
-                self._stop(group, name, error)
+        why, names = group.take_back(savepoint, self.tables.stopped)
+        error = TableStopped(f"{group.gtid} was rolled back, {why}")
+        for name in names:
+            self._stop(group, name, error)
 
     def _apply_within(self, group: Group, event: Statement) -> None:
         """Take DDL that is followed by rows in one group: CREATE TABLE … SELECT.

@@ -182,6 +182,16 @@ def judge(
     return RowForm(schema, choice.delivered, choice.masks)
 
 
+def judge_former(state: TableState, tables: Tables) -> None:
+    """Look, once, whether renames before anything was known of a table led it out of a rule: TableStopped."""
+    former, state.former = state.former, ()
+    if state.schema is not None:
+        for name in former:
+            tables.selection.of(
+                state.schema, msgspec.structs.replace(state.schema, schema=name.database, table=name.table)
+            )
+
+
 def key_types(schema: TableSchema) -> list[tuple[object, ...]]:
     """Return what the order of a table's rows depends on: its handle key's columns, and what tells their values apart."""
     types = {column.name: column.data_type for column in schema.columns}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Container
 
 from headrace.capture.binlog.event import Begin
@@ -83,22 +84,42 @@ class Group:
 
     def save(self, name: str) -> None:
         """Set a savepoint; one of the same name moves."""
-        self._savepoints[name] = (self.entries.mark() if self.entries is not None else None), self.parts
+        self._savepoints[_folded(name)] = (
+            (self.entries.mark() if self.entries is not None else None),
+            self.parts,
+        )
 
     def has_savepoint(self, name: str) -> bool:
         """Tell whether a savepoint of this name was set."""
-        return name in self._savepoints
+        return _folded(name) in self._savepoints
 
     def touched_since(self, savepoint: str | None, but: Container[TableName]) -> list[TableName]:
         """Return the tables that have rows behind ``savepoint`` (None: all of it), ``but`` those."""
-        first = self._savepoints[savepoint][1] if savepoint is not None else 0
+        first = self._savepoints[_folded(savepoint)][1] if savepoint is not None else 0
         return [name for name, part in self.touched.items() if part >= first and name not in but]
+
+    def take_back(self, savepoint: str | None, but: Container[TableName]) -> tuple[str, list[TableName]]:
+        """Take back what came since ``savepoint`` (None: all of it).
+
+        Returns why that can't be, "" if it can, and the tables that have rows there, ``but`` those.
+        """
+        if savepoint is not None and not self.has_savepoint(savepoint):
+            return f"to {savepoint}, which is no savepoint of it", self.touched_since(None, but)
+        if self.roll_back(savepoint):
+            return "", []
+        return "and is so large that a part is in the feed", self.touched_since(savepoint, but)
 
     def roll_back(self, savepoint: str | None) -> bool:
         """Take back what came since ``savepoint`` (None: all of it); False if some of that was handed out."""
         if self.parts <= self._done:
             return True  # that was done before the restart, which came behind a later part
-        mark, parts = self._savepoints[savepoint] if savepoint is not None else (None, 0)
+        mark, parts = self._savepoints[_folded(savepoint)] if savepoint is not None else (None, 0)
         if self.entries is None:
             return not self.is_cut or parts >= max(self._done, 1)
         return self.entries.roll_back(mark)
+
+
+def _folded(savepoint: str) -> str:
+    """Return what names of savepoints that the server takes for the same have in common: neither case nor accents count."""
+    letters = unicodedata.normalize("NFD", savepoint.casefold())
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))

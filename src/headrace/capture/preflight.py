@@ -17,8 +17,11 @@ from headrace.capture.mariadb.fitness import Finding, Severity
 from headrace.capture.selection import Selection
 from headrace.capture.settings import CaptureSettings, Cascades
 from headrace.capture.source_schemas import SourceCatalogue
-from headrace.errors import SourceForbidden, TableNotFound, TableStopped
+from headrace.errors import SourceForbidden, SourceLocked, TableNotFound, TableStopped
 from headrace.simple.schema import TableSchema
+
+LOCK_WAIT_S: Final = 1
+"""How long a look at a table waits for a statement that changes the table; then what was found counts."""
 
 LOOKS_MAX: Final = 4
 """How often all tables are looked at while there is an error that is about none of them."""
@@ -65,11 +68,11 @@ def check_source(connection: Source, settings: CaptureSettings, *, with_rules: b
         if finding.table is None or finding.severity is not Severity.ERROR:
             return True
         try:
-            with source_errors(), held(connection, str(TableName(*finding.table))):
+            with source_errors(), held(connection, str(TableName(*finding.table)), wait_s=LOCK_WAIT_S):
                 return finding in look(lambda *name: name == finding.table)
         except TableNotFound:
             return False
-        except SourceForbidden:
+        except (SourceForbidden, SourceLocked):
             return True
 
     found = look(selection.captures)

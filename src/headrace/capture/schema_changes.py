@@ -15,7 +15,7 @@ from headrace.capture.binlog.rows import RowDecoder
 from headrace.capture.catalogue_table import CatalogueTable
 from headrace.capture.control import ControlEntry, schema_entry
 from headrace.capture.ddl import DdlStatement, TableName, parse
-from headrace.capture.effects import SourceSchemas, Times, restarted, stopped
+from headrace.capture.effects import SourceSchemas, Times, judge, judge_former, restarted, stopped
 from headrace.capture.row_form import RowForm
 from headrace.capture.statements import AppliedStatement
 from headrace.capture.table_schema import binlog_forms, disagreement, enrich
@@ -78,6 +78,8 @@ class SchemaChanges:
             yield schema_entry(schema, times.build_ts)
             yield from restarted(self._tables, state, previous, times)
             schema = state.schema
+        if previous is None:
+            self._judge_first(state, schema)
         choice = self._tables.selection.of(schema, previous)
         state.form = RowForm(schema, choice.delivered, choice.masks)
         forms = binlog_forms(schema, table_map)
@@ -143,6 +145,13 @@ class SchemaChanges:
     def _may_change_rows(self, statement: DdlStatement, default_database: str) -> bool:
         named = {name.database for name in self._tables.states if _names(statement.sql, name.database)}
         return any(self._is_captured_database(database) for database in {default_database, *named} - {""})
+
+    def _judge_first(self, state: TableState, schema: TableSchema) -> None:
+        """Judge a table of which the rows alone tell first; TableStopped."""
+        table = self._source.table(state.name)
+        if table is not None:
+            judge(table, schema, self._tables, self._source)
+        judge_former(state, self._tables)
 
     def _enriched(
         self, name: TableName, table_map: TableMap, previous: TableSchema | None, times: Times

@@ -17,6 +17,7 @@ from headrace.capture.effects import (
     emptied,
     ended,
     judge,
+    judge_former,
     key_types,
     restarted,
     returned,
@@ -149,15 +150,22 @@ class AppliedStatement:
         tables.rename(name, new_name)
         before = state.schema if state is not None else None
         table = self._source.table(new_name) if state is not None else None
-        if state is not None and before is not None:
-            state.schema = self._renamed(before, new_name, table)
-            yield ddl_entry(
-                Ddl(MessageType.RENAME, self._statement.sql, *self._times, state.schema, before), *name
-            )
+        if state is not None:
+            if before is not None:
+                state.schema = self._renamed(before, new_name, table)
+            elif table is not None:  # it was made and renamed before any of that was read
+                state.schema = from_catalogue(table, tables.next_id(), self._times.commit_ts)
+            again = state.schema is not None and tables.renamed_at.get(new_name) == state.schema.version
+            told = None if again else state.schema
+            yield ddl_entry(Ddl(MessageType.RENAME, self._statement.sql, *self._times, told, before), *name)
+            if again:
+                yield self._stopped(new_name, "one RENAME TABLE gave it this name twice: its schemas have one version")
+                return
         if not wanted:
             tables.forget(new_name)
             logger.warning("a table left the capture by its new name", old=str(name), new=str(new_name))
         elif state is not None and state.schema is not None:
+            tables.renamed_at[new_name] = state.schema.version
             yield schema_entry(state.schema, self._times.build_ts)
             yield from self._judged(state, table, before)
 
@@ -202,6 +210,7 @@ class AppliedStatement:
                 self._tables.selection.of(state.schema, before)
             else:
                 judge(table, state.schema, self._tables, self._source, before)
+            judge_former(state, self._tables)
         except TableStopped as error:
             yield stopped(self._tables, state.name, error, self._times)
 

@@ -49,7 +49,8 @@ class TableState:
     """One table: its ``schema`` in force (``schema.table_id`` is its id in the feed), and how its rows go out.
 
     ``identity``: the shape in the binlog that ``decoder`` and ``form`` were made for, ``b""`` before the schema's first row.
-    ``schema`` is None where none could be made of the table; it is stopped then.
+    ``schema`` is None while the catalogue had no table of its name and no row came; ``former`` are the names that it had
+    then.
     """
 
     name: TableName
@@ -57,6 +58,7 @@ class TableState:
     identity: bytes = b""
     decoder: RowDecoder | None = None
     form: RowForm | None = None
+    former: tuple[TableName, ...] = ()
 
     def read(self, event: RowsChanged) -> tuple[Sequence[RowPair], RowForm]:
         """Return the rows of an event whose table map this state was made ready for, and their form.
@@ -107,7 +109,7 @@ class Tables:
     ``last_id``: the last table id given. ``stopped``: why a table's rows are not captured, those without a state too.
     ``copies``: what is under way, in its order. ``waiting``: what a snapshot has yet to begin with. ``stale``: tables
     without a state of which the feed holds rows as they once were, because the settings left them out; ``newly_stale`` are
-    those that the settings leave out from this restart on.
+    those that the settings leave out from this restart on. ``renamed_at``: the version under which each name was given last.
     """
 
     def __init__(self, selection: Selection, unknown: Unknown, last_id: int = 0) -> None:
@@ -121,7 +123,9 @@ class Tables:
         self.stale: dict[TableName, TableSchema] = {}
         self.newly_stale: list[TableName] = []
         self._stale_ids: tuple[tuple[int, int], ...] = ()
+        self.renamed_at: dict[TableName, int] = {}
         self._gone: set[TableName] = set()
+        self._late: set[TableName] = set()
         self._captured: dict[TableName, bool] = {}
 
     @classmethod
@@ -198,6 +202,7 @@ class Tables:
             return False
         if name not in self.waiting:
             self.waiting[name] = None
+            self._late.add(name)
             if self.unknown is Unknown.STOPS:
                 logger.warning("a table is found late", database=name.database, table=name.table)
         return True
@@ -236,6 +241,8 @@ class Tables:
         self.forget(new_name)
         state = self._pop_state(name)
         if state is not None:
+            if state.schema is None:
+                state.former += (name,)
             state.name = new_name
             state.forget_shape()
             self.states[new_name] = state
@@ -254,9 +261,11 @@ class Tables:
     def awaited(self) -> tuple[tuple[str, str], ...]:
         """Return what the source position says of what waits: the names that a restart would take for those of tables held.
 
-        It finds the others in the source.
+        And those that the source did not list. A restart finds the others there.
         """
-        return tuple((name.database, name.table) for name in self.waiting if name in self._gone)
+        return tuple(
+            (name.database, name.table) for name in self.waiting if name in self._gone or name in self._late
+        )
 
     def left_out(self) -> tuple[tuple[int, int], ...]:
         """Return what the source position says of :attr:`stale`: ranges of table ids, first and last."""

@@ -26,7 +26,7 @@
     │   └── ServerUnreachable       no answer from the server; a write's outcome may be unknown
     └── Stopped                     the process ends and says which command goes on
         ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound       exit 2
-        ├── PortInUse, SourceUnavailable, PlatformUnsupported, SetupMissing, EntryRefused   exit 1
+        ├── PortInUse, SourceUnavailable (SourceLocked), PlatformUnsupported, SetupMissing, EntryRefused   exit 1
         ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt    exit 3
         ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit         exit 3
         ├── SourceForbidden, StoreForbidden, StoreUnsafe   databases: rights, durability; exit 3
@@ -128,6 +128,7 @@ from headrace.errors.stops import (
     PortInUse,
     SetupMissing,
     SourceForbidden,
+    SourceLocked,
     SourceUnavailable,
     Stopped,
     StoreForbidden,
@@ -208,6 +209,7 @@ __all__ = [
     "SnapshotUnavailable",
     "SourceForbidden",
     "SourceReplaced",
+    "SourceLocked",
     "SourceUnavailable",
     "SourceUnfit",
     "Stopped",

@@ -57,6 +57,13 @@ class SourceUnavailable(Stopped):
     hint = "Check that the database is there and can be written by this user."
 
 
+class SourceLocked(SourceUnavailable):
+    """Somebody holds a lock of the source database for longer than was waited."""
+
+    code = "source-locked"
+    hint = "Look who holds it: SHOW PROCESSLIST, or the table information_schema.METADATA_LOCK_INFO."
+
+
 class SourceForbidden(Stopped):
     """The source database does not let this role do what is needed."""
 

@@ -60,6 +60,8 @@ class Assembler:
         bounds: Bounds = Bounds(),  # noqa: B008  # it is frozen
     ) -> None:
         """Begin at ``checkpoint``: what it says was applied is left out. ``cache`` may have schemas kept from before."""
+        if partitions < 1:
+            raise ValueError(f"a topic has one partition at least, not {partitions}")
         self.cache = cache if cache is not None else SchemaCache()
         self.bounds = bounds
         self._backlog = Backlog(partitions, checkpoint.commit_ts)
@@ -117,8 +119,10 @@ class Assembler:
         ``size``: its bytes as encoded. ``position``: its offset in the partition, if there is one; a message at or below the
         last is left out. Errors take nothing: SimpleSchemaMissing and SimpleBacklogFull where no more can wait,
         SimpleInvalid for a DDL that comes behind a WATERMARK which says that there is none, or a schema that contradicts
-        another.
+        another. IndexError: the topic has no such partition.
         """
+        if not 0 <= partition < len(self._positions):
+            raise IndexError(f"there is no partition {partition}: the topic has {len(self._positions)}")
         last = self._positions[partition]
         if position is not None and last is not None and position <= last:
             self._backlog.dropped += 1
@@ -137,7 +141,13 @@ class Assembler:
                 self.cache.learn(message, self._backlog.needed)
             case Ddl():
                 self._take_statement(
-                    HeldStatement(message=message, partition=partition, position=position, bytes=size)
+                    HeldStatement(
+                        message=message,
+                        partition=partition,
+                        position=position,
+                        bytes=size,
+                        digest=digest_of(message),
+                    )
                 )
         if position is not None:
             self._positions[partition] = position
@@ -193,10 +203,9 @@ class Assembler:
             return
         if self._blocked_by is None or self._blocked_by not in self.cache:
             self._check_room(held, 0)
-        digest = digest_of(message)
         executed = done.statements if done.statement_ts == commit_ts else ()
-        waiting = [digest_of(other.message) for other in self._backlog.statements_at(commit_ts)]
-        if commit_ts < done.commit_ts or digest in executed or digest in waiting:
+        waiting = (other.digest for other in self._backlog.statements_at(commit_ts))
+        if commit_ts < done.commit_ts or held.digest in executed or held.digest in waiting:
             self._backlog.dropped += 1
             return
         self._greatest_statement = max(self._greatest_statement, commit_ts)

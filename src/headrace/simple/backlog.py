@@ -31,9 +31,10 @@ class HeldRow(Held, eq=False, kw_only=True):
 
 
 class HeldStatement(Held, eq=False, kw_only=True):
-    """A DDL that waits."""
+    """A DDL that waits. ``digest`` tells it from others of its commitTs."""
 
     message: Ddl
+    digest: str
 
 
 class _Lane(msgspec.Struct, eq=False):

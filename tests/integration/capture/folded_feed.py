@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headrace.capture.catalogue_schema import catalogue_forms, from_catalogue
 from headrace.capture.changes import Append
-from headrace.capture.ddl import TableName
+from headrace.capture.ddl import TableName, parse
 from headrace.capture.mariadb.catalogue import read_table
 from headrace.capture.mariadb.chunks import Chunk, ChunkReader
 from headrace.capture.mariadb.connection import connect
@@ -144,6 +144,15 @@ def fold(changes: Iterable[Change]) -> dict[TableName, FoldedTable]:
     }
 
 
+def new_name_of(message: Ddl) -> TableName:
+    """The name that a RENAME gives: what was made and renamed before capture read of it has no schema."""
+    if message.table_schema is not None:
+        return TableName(message.table_schema.schema, message.table_schema.table)
+    (statement,) = parse(message.sql, "")
+    assert statement.new_name is not None
+    return statement.new_name
+
+
 def _apply_ddl(tables: dict[TableName, FoldedTable], message: Ddl, name: TableName) -> None:
     match message.type:
         case MessageType.ERASE:
@@ -153,9 +162,10 @@ def _apply_ddl(tables: dict[TableName, FoldedTable], message: Ddl, name: TableNa
         case MessageType.CREATE:
             assert name not in tables
         case MessageType.RENAME:
-            assert message.table_schema is not None
-            new_name = TableName(message.table_schema.schema, message.table_schema.table)
-            tables[new_name] = tables.pop(name)._replace(schema=message.table_schema)
+            table = tables.pop(name, None)
+            if message.table_schema is not None:
+                rows, key = (table.rows, table.key) if table is not None else ({}, ())
+                tables[new_name_of(message)] = FoldedTable(message.table_schema, rows, key)
 
 
 def _apply_row(

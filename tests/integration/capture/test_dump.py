@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.capture.binlog.event import GtidPosition
+from headrace.capture.binlog.decode import Decoder
+from headrace.capture.binlog.event import GtidPosition, RowsChanged
 from headrace.capture.mariadb.connection import connect
 from headrace.capture.mariadb.dump import BinlogDump, default_replica_id, register
 from headrace.capture.mariadb.server import current_gtid
@@ -186,6 +187,18 @@ def test_events_come_with_the_checksums_that_the_server_writes(unsteady: Server,
     with reading(dsn, start) as reader:
         wait_until(lambda: reader.logged[-1:] == [expected], WITHIN_S, what="the last event")
     unsteady.sql("SET GLOBAL binlog_checksum = CRC32")
+
+
+def test_a_file_that_a_server_without_checksums_began_is_read_from_its_middle() -> None:
+    with Server(*CAPTURE_OPTIONS, "--binlog-checksum=NONE") as server:
+        database = server.create_captured("plain")
+        database.sql("CREATE TABLE t (a INT PRIMARY KEY)")
+        dsn = parse_dsn(database.dsn)
+        with reading(dsn, here(dsn)) as reader:
+            database.sql("INSERT INTO t VALUES (1)")
+            wait_until(lambda: kinds(reader.logged)[-1:] == [16], WITHIN_S, what="the commit")
+        decoder = Decoder({})
+        assert sum(isinstance(decoder.decode(event), RowsChanged) for event in reader.events) == 1
 
 
 def first_error(dsn: Dsn, position: str) -> HeadraceError | None:

@@ -9,12 +9,14 @@ from contextlib import closing, contextmanager
 import pymysql
 import pytest
 
-from headrace.capture.mariadb.connection import connect
+from headrace.capture.mariadb.connection import connect, held, source_errors
 from headrace.capture.preflight import check_source
 from headrace.capture.settings import CaptureSettings
+from headrace.errors import SourceLocked
 from headrace.runtime.dsn import parse_dsn
 from tests.mariadb import Database
 from tests.scale import scaled
+from tests.waiting import wait_until
 
 STATEMENTS = (
     "CREATE OR REPLACE TABLE entry (id INT PRIMARY KEY, v INT)",
@@ -24,6 +26,16 @@ STATEMENTS = (
     "DROP TABLE entry",
     "CREATE TABLE entry (id INT PRIMARY KEY, v INT)",
 )
+
+
+def settings_of(database: Database, *hidden: str) -> CaptureSettings:
+    """Capture all of a database but these columns."""
+    return CaptureSettings(
+        feed=database.name,
+        dsn=database.dsn,
+        tables=(f"{database.name}.*",),
+        exclude_columns=tuple(f"{database.name}.{one}" for one in hidden),
+    )
 
 
 @contextmanager
@@ -51,18 +63,39 @@ def changing(database: Database) -> Iterator[None]:
     assert not failed
 
 
+def test_a_table_that_nobody_can_look_at_now_keeps_its_error(database: Database) -> None:
+    database.sql("CREATE TABLE bare (v INT)")
+    with closing(database.connect()) as reader, reader.cursor() as cursor:
+        cursor.execute("SELECT * FROM bare")
+        altering = threading.Thread(target=database.sql, args=("ALTER TABLE bare ADD w INT",))
+        altering.start()
+        wait_until(
+            lambda: database.server.sql(
+                "SELECT 1 FROM information_schema.PROCESSLIST WHERE STATE LIKE '%metadata lock%'"
+            ),
+            30,
+            what="an ALTER that waits",
+        )
+        with closing(connect(parse_dsn(database.dsn))) as session:
+            with (
+                pytest.raises(SourceLocked),
+                source_errors(),
+                held(session, f"{database.name}.bare", wait_s=1),
+            ):
+                pass
+            (found,) = check_source(session, settings_of(database))
+        reader.rollback()
+        altering.join()
+    assert found.table == (database.name, "bare")
+
+
 @pytest.mark.parametrize("hidden", [(), ("*.v",)], ids=["tables", "rules"])
 def test_tables_that_are_changed_meanwhile_are_not_found_unfit(
     database: Database, hidden: tuple[str, ...]
 ) -> None:
     for name in ("draft", "entry"):
         database.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)")
-    settings = CaptureSettings(
-        feed=database.name,
-        dsn=database.dsn,
-        tables=(f"{database.name}.*",),
-        exclude_columns=tuple(f"{database.name}.{one}" for one in hidden),
-    )
+    settings = settings_of(database, *hidden)
     with changing(database), closing(connect(parse_dsn(database.dsn))) as session:
         found = [check_source(session, settings) for _ in range(scaled(100))]
     assert [one for one in found if one] == []

@@ -197,6 +197,21 @@ def test_columns_that_the_server_hides(database: Database, source: Source, names
     assert difference == "there are 1 columns, in the binlog 3"
 
 
+def test_labels_that_the_catalogue_has_no_letters_for(
+    database: Database, source: Source, names: dict[int, str]
+) -> None:
+    database.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, e ENUM('😀','really?','o''k,') CHARACTER SET utf8mb4, "
+        "s SET('😎','b?') CHARACTER SET utf8mb4, l ENUM('a?') CHARACTER SET latin1)"
+    )
+    database.sql("INSERT INTO t VALUES (1, '😀', '😎', 'a?')")
+    (table_map,) = shapes(database, "t")
+    schema = from_catalogue(read(source, database, "t"), 1, 1)
+    labels = [column.data_type.elements for column in schema.columns]
+    assert labels == [(), ("😀", "really?", "o'k,"), ("😎", "b?"), ("a?",)]
+    assert disagreement(schema, table_map, names) is None
+
+
 KEYS = (
     "a INT NOT NULL, b INT NOT NULL, UNIQUE (b, a), UNIQUE (a)",
     "a INT NOT NULL, b INT NOT NULL, UNIQUE (a), UNIQUE (b, a), PRIMARY KEY (b)",

@@ -27,7 +27,7 @@ from headrace.capture.changes import Append
 from headrace.capture.ddl import TableName
 from headrace.capture.position import RawKey, SourcePosition
 from headrace.capture.schema_changes import SchemaChanges
-from headrace.capture.selection import Selection
+from headrace.capture.selection import ColumnRules, Selection
 from headrace.capture.tables import Tables, Unknown
 from headrace.entries.entry import Change
 from headrace.simple import json_codec
@@ -153,9 +153,11 @@ def assembler(
     tables: tuple[str, ...] = ("shop.*",),
     unknown: Unknown = Unknown.BEGINS_HERE,
     bytes_max: int = 1 << 20,
+    exclude: tuple[str, ...] = (),
 ) -> Assembler:
     """An assembler at a position. Keys of tables that are copied are compared as numbers."""
-    known = Tables.restored(Selection(tables), unknown, position, schemas)
+    selection = Selection(tables, ColumnRules(exclude=exclude))
+    known = Tables.restored(selection, unknown, position, schemas)
     return Assembler(
         position,
         known,

@@ -265,13 +265,37 @@ def test_events_in_an_order_that_can_not_be() -> None:
         (lambda story: story.insert("shop.t", (1,)), "outside of any transaction"),
         (lambda story: (story.begin(), story.begin()), "has not ended"),
         (lambda story: (story.begin(), story.add(Rotate, "binlog.000002", 4, False)), "has not ended"),
-        (lambda story: (story.begin(), story.statement("ROLLBACK TO s")), "savepoint"),
         (lambda story: (story.begin(), story.insert("shop.t", (1,)), story.events.pop(1)), "no TABLE_MAP"),
     ):
         story = Story(t=("id",))
         write(story)
         with pytest.raises(BinlogInvalid, match=words):
             told(assembler(story), story.events)
+
+
+@pytest.mark.parametrize(("savepoint", "again"), [("Abc", "aBC"), ("é", "E")])
+def test_names_of_savepoints_are_the_servers(savepoint: str, again: str) -> None:
+    story = Story(t=("id",))
+    story.begin()
+    story.insert("shop.t", (1,))
+    story.statement(f"SAVEPOINT `{savepoint}`")
+    story.insert("shop.t", (2,))
+    story.statement(f"ROLLBACK TO `{again}`")
+    story.commit()
+    assert shown(told(assembler(story), story.events)) == ["schema", 'put ["shop","t","1"].']
+
+
+def test_a_savepoint_that_was_not_seen_stops_the_tables_of_its_transaction() -> None:
+    story = Story(t=("id",), u=("id",))
+    story.inserted("shop.u", (1,))
+    story.begin()
+    story.insert("shop.t", (1,))
+    story.statement("ROLLBACK TO s")
+    story.commit()
+    story.inserted("shop.u", (2,))
+    made = assembler(story)
+    told(made, story.events)
+    assert made.position.stopped == {"shop.t": "0-1-3 was rolled back, to s, which is no savepoint of it"}
 
 
 def test_what_the_server_lost_stops_the_capture() -> None:

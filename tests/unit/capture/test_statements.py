@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -149,9 +151,55 @@ def test_a_table_that_the_server_did_not_list_is_copied_once_something_tells_of_
     assert told(made, story.events) == []
     assert made.position.stopped == {}
     assert not made.position.whole
+    if made.tables.waiting and not what.startswith("RENAME"):
+        assert made.position.waiting == (("shop", "t"),), "a restart must not need the server to list it"
     assert list(made.tables.waiting) == (
         [] if (what, unknown) == ("rows", Unknown.COPIED_LATER) else [named("shop.t")]
     )
+
+
+@pytest.mark.parametrize("rows", ["none", "under the new name", "under both"])
+@pytest.mark.parametrize("names", [("t", "u"), ("t", "v", "u")])
+def test_a_table_that_was_made_and_renamed_before_that_was_read_is_looked_at(
+    names: tuple[str, ...], rows: str
+) -> None:
+    story = Story(t=("id", "secret"), u=("id", "secret"))
+    del story.tables[named("shop.t")]
+    story.ddl("CREATE TABLE t (id INT PRIMARY KEY, secret INT)")
+    if rows == "under both":
+        story.inserted("shop.t", (1, 5))
+    for old, new in pairwise(names):
+        story.ddl(f"RENAME TABLE {old} TO {new}")
+    if rows != "none":
+        story.inserted("shop.u", (2, 5))
+    made = assembler(story, exclude=("shop.t.secret",))
+    told_rows = [change.value for change in changes_of(told(made, story.events)) if not change.control]
+    assert not any(b'"5"' in value for value in told_rows)
+    assert "was hidden in shop.t" in made.position.stopped["shop.u"]
+
+
+def test_a_table_of_which_the_first_row_tells_is_judged() -> None:
+    story = Story(u=("id",))
+    story.gaps[named("shop.u")] = "the foreign key f"
+    story.ddl("CREATE TABLE t (id INT PRIMARY KEY)")
+    story.ddl("RENAME TABLE t TO u")
+    story.inserted("shop.u", (1,))
+    made = assembler(story)
+    assert [one for one in shown(told(made, story.events)) if one.startswith("put")] == []
+    assert made.position.stopped == {"shop.u": "shop.u: the foreign key f"}
+
+
+def test_a_name_that_one_statement_gives_twice_is_stopped() -> None:
+    story = Story(a=("id",), b=("id", "w"))
+    story.inserted("shop.a", (1,))
+    story.inserted("shop.b", (1, 1))
+    story.tables[named("shop.y")] = story.tables.pop(named("shop.b"))
+    story.ddl("RENAME TABLE a TO x, b TO a, a TO y, x TO a")
+    made = assembler(story)
+    changes = changes_of(told(made, story.events))
+    keys = [change.key for change in changes if change.control == "schema"]
+    assert len(keys) == len(set(keys))
+    assert list(made.position.stopped) == ["shop.a"]
 
 
 def test_a_table_that_begins_with_a_rename_is_looked_at() -> None:

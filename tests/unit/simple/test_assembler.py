@@ -79,3 +79,14 @@ def test_what_waits_too_long_is_named_in_members_too() -> None:
         machine.take(0, insert(T, 3, id="2"), size=1)
     assert full.value.members == {"partition": 1, "commit-ts": 0}
     assert machine.rows == 1
+
+
+@pytest.mark.parametrize("partition", [-1, 2])
+def test_a_partition_that_the_topic_does_not_have_is_named(partition: int) -> None:
+    with pytest.raises(IndexError, match=rf"no partition {partition}: the topic has 2"):
+        Assembler(2).take(partition, Watermark(5, 1), size=1)
+
+
+def test_a_topic_has_a_partition() -> None:
+    with pytest.raises(ValueError, match="at least, not 0"):
+        Assembler(0)

@@ -161,9 +161,9 @@ class Decoder:
         """The offset at which the body ends and the checksum begins, if there is one; what it says is looked at."""
         stop = len(event) - _CHECKSUM_SIZE
         if kind == _FORMAT_DESCRIPTION:
-            if (
-                flags & _IN_USE
-            ):  # set when the file is opened, and taken away when it is closed: no checksum knows it
+            if stop > _HEADER_SIZE and event[stop - 1] == _NO_CHECKSUM:
+                return stop  # to a reader of the file's middle the server sends it without a time, under its old checksum
+            if flags & _IN_USE:  # taken away when the file is closed: no checksum knows it
                 cleared = (flags & ~_IN_USE).to_bytes(2, "little")
                 event = event[:_FLAGS_AT] + cleared + event[_FLAGS_AT + 2 :]
         elif self._checksums is False:

@@ -33,8 +33,14 @@ _INDEX_WORDS: Final = frozenset({"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL"
 _HOW: Final = frozenset({"ALGORITHM", "LOCK", "WAIT", "NOWAIT"})
 _KEEPING_ENGINES: Final = frozenset({"INNODB", "ARIA", "MYISAM", "ROCKSDB", "MEMORY", "CSV", "ARCHIVE"})
 """Engines that hold the rows that a table had before; BLACKHOLE and its like don't."""
-_VARYING: Final = frozenset({"UUID", "UUID_SHORT", "SYS_GUID", "RAND", "RANDOM_BYTES", "NEXTVAL", "SETVAL"})
-"""Functions that give each row a value of its own."""
+_VARYING: Final = frozenset(
+    {
+        *("UUID", "UUID_SHORT", "SYS_GUID", "RAND", "RANDOM_BYTES", "NEXTVAL", "SETVAL", "LASTVAL"),
+        *("CONNECTION_ID", "USER", "CURRENT_USER", "SESSION_USER", "SYSTEM_USER", "CURRENT_ROLE", "VERSION"),
+        *("DATABASE", "SCHEMA", "LAST_INSERT_ID"),
+    }
+)
+"""Functions whose value nobody but the source knows, or that give each row its own."""
 _BEFORE_NAME: Final = frozenset({"(", ",", "COLUMN", "EXISTS", "AFTER"})
 """What stands before a column's name; what stands before its type is the name."""
 
@@ -50,7 +56,7 @@ def read_alter(words: Words, sql: str, naming: Naming, *, ignore: bool) -> tuple
         words.next()
     words.take("NOWAIT")
     unlogged_actions = words.unlogged_actions()
-    actions = [_read_action(part, naming) for part in _parts(words.rest())]
+    actions = [_read_action(part, naming) for part in parts_of(words.rest())]
     renames = [action for action in actions if action.act is _Act.RENAME]
     others = [action for action in actions if action.act is not _Act.RENAME]
     statements: list[DdlStatement] = []
@@ -85,8 +91,8 @@ def _without_renames(sql: str, actions: list[_Action]) -> str:
     return sql[: actions[0].start] + ", ".join(kept)
 
 
-def _parts(items: list[Token]) -> Iterable[list[Token]]:
-    """Split at the commas outside of parentheses."""
+def parts_of(items: Iterable[Token]) -> Iterable[list[Token]]:
+    """Split at the commas outside of parentheses; Unread where nothing stands before one."""
     depth = 0
     part: list[Token] = []
     for item in items:
@@ -156,7 +162,9 @@ def _fills_rows(items: list[Token]) -> bool:
     pairs = list(pairwise(["(", *words]))
     serial = any(here == "SERIAL" and before not in _BEFORE_NAME for before, here in pairs)
     calls = any(here in _VARYING and after == "(" for here, after in pairs)
-    varies = "DEFAULT" in words and (calls or ("NEXT", "VALUE") in pairs)
+    next_value = ("NEXT", "VALUE") in pairs or (".", "NEXTVAL") in pairs
+    bare = not {"CURRENT_USER", "CURRENT_ROLE"}.isdisjoint(words)
+    varies = "DEFAULT" in words and (calls or next_value or bare)
     return "AUTO_INCREMENT" in words or serial or varies
 
 

@@ -18,7 +18,8 @@ from headrace.capture.catalogue_table import (
 )
 from headrace.capture.ddl import TableName
 from headrace.capture.mariadb.connection import Source, fetch, source_errors
-from headrace.errors import SourceUnavailable
+from headrace.capture.mariadb.labels import is_doubtful, true_type
+from headrace.errors import SourceUnavailable, TableNotFound
 
 _SYSTEM: Final = ("information_schema", "mysql", "performance_schema", "sys")
 
@@ -74,7 +75,18 @@ def read_table(connection: Source, name: TableName) -> CatalogueTable | None:
     kind, engine = tables[0]
     if not columns and _kind(kind) in (TableKind.TABLE, TableKind.VERSIONED):
         raise SourceUnavailable(f"the database can't open the table {name}, or it was dropped just now")
-    return CatalogueTable(name, _kind(kind), engine or "", tuple(map(_column, columns)), _indexes(indexes))
+    whole = [_with_labels(connection, name, column) for column in columns]
+    return CatalogueTable(name, _kind(kind), engine or "", tuple(map(_column, whole)), _indexes(indexes))
+
+
+def _with_labels(connection: Source, table: TableName, row: Sequence[Any]) -> Sequence[Any]:
+    name, type_, base_type, charset, *rest = row
+    if not is_doubtful(type_, charset):
+        return row
+    try:
+        return name, true_type(connection, table, name, type_), base_type, charset, *rest
+    except TableNotFound as error:
+        raise SourceUnavailable(f"the database: {error.detail}") from None
 
 
 def _kind(text: str) -> TableKind:

@@ -17,6 +17,7 @@ from headrace.errors import (
     HeadraceError,
     PositionPurged,
     SourceForbidden,
+    SourceLocked,
     SourceReplaced,
     SourceUnavailable,
     SourceUnfit,
@@ -119,10 +120,10 @@ def transaction(connection: Source, opening: str) -> Iterator[None]:
 
 
 @contextmanager
-def held(connection: Source, table: str) -> Iterator[None]:
+def held(connection: Source, table: str, *, wait_s: int = LOCK_TIMEOUT_S) -> Iterator[None]:
     """Let a table, given as quoted SQL, keep its shape, as every reader does. The driver's errors come as they are."""
     with transaction(connection, "START TRANSACTION READ ONLY"):
-        fetch(connection, f"SELECT 1 FROM {table} LIMIT 0")  # noqa: S608 - every name in it is quoted
+        fetch(connection, f"SET STATEMENT lock_wait_timeout = {wait_s} FOR SELECT 1 FROM {table} LIMIT 0")
         yield
 
 
@@ -147,6 +148,8 @@ def as_ours(number: int, text: str) -> HeadraceError:
         return DsnInvalid(text, hint=MYSQL_DSN_HINT)
     if number == ER.NO_SUCH_TABLE:
         return TableNotFound(text, hint="It was dropped or renamed meanwhile, or the name is wrong.")
+    if number == ER.LOCK_WAIT_TIMEOUT:
+        return SourceLocked(f"the database: {text}")
     if number == _SLAVE_SAME_ID:
         return SourceUnavailable(
             "another replica, or another capture, has connected with this replica-server-id, and the server keeps the newer",

@@ -54,6 +54,7 @@ def one(sql: str, **flags: bool) -> DdlStatement:
         ("alter table t add a int default (1 + 2), add uuid int, auto_increment = 5", ALTER),
         ("alter table t add serial int after serial, add column (serial int, b int)", ALTER),
         ("alter table t add at datetime default now(), alter u set default uuid()", ALTER),
+        ("alter table t add version int default 3, add user varchar(9) default 'x'", ALTER),
         ("alter table t force", ALTER),
         ("alter table t", ALTER),
     ],
@@ -168,6 +169,9 @@ def test_a_table_that_is_replaced_is_dropped_first() -> None:
         ("alter table t add (id serial, b int default 1)", ()),
         ("alter table t add column (b int default 1, u char(36) default (concat('x', uuid())))", ()),
         ("alter table t add n int default nextval(s)", ()),
+        ("alter table t add n int default s.nextval", ()),
+        ("alter table t add n int default (connection_id())", ()),
+        ("alter table t add who varchar(80) default current_user", ()),
         ("alter table t add n int default next value for s", ()),
     ],
 )
