@@ -72,19 +72,30 @@ class Broker:
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
         try:
             self._format(config)
-            with (self.folder / "broker.log").open("ab") as log:
-                self._process = subprocess.Popen(
-                    self._java("kafka.Kafka", str(config)),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    cwd=self.folder,
-                )
-            wait_until(self._answers, START_S_MAX, what="the Kafka broker to answer")
+            self.start()
         except BaseException:
             self._end()
             raise
         return self
+
+    def start(self) -> None:
+        """Start the process where its folder is, and wait until it answers."""
+        with (self.folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._java("kafka.Kafka", str(self.folder / "server.properties")),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
+        wait_until(self._answers, START_S_MAX, what="the Kafka broker to answer")
+
+    def kill(self) -> None:
+        """SIGKILL, whatever it is doing; ``start`` goes on with what it had."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_S_MAX)
+            self._process = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

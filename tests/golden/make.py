@@ -35,6 +35,7 @@ from headrace.wire.entry import decode_entry, digest, encode_half
 from headrace.wire.frame import Area, decode_area
 from tests.bench import Bench, append, expecting
 from tests.golden.bookmarks import make_bookmark_file, make_bookmark_tables, make_bookmarks, make_seen
+from tests.golden.kwal import make_kwal
 from tests.golden.log_postgres import make_log_postgres
 from tests.golden.outbox_mysql import make_outbox_mysql
 from tests.golden.snapshots import make_snapshot
@@ -254,6 +255,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "outbox-mysql.sql": make_outbox_mysql,
     "log-postgres.sql": make_log_postgres,
     "snapshot.ndjson": make_snapshot,
+    "kwal": make_kwal,
 }
 """Name below ``formats/N/`` -> what makes it there."""
 

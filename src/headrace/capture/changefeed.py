@@ -227,6 +227,11 @@ def parse_changefeed(text: str) -> Changefeed:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigInvalid(f"not TOML: {error}") from None
+    return changefeed_of(document)
+
+
+def changefeed_of(document: Mapping[str, Any]) -> Changefeed:
+    """Return what a file says that was parsed already; the same errors as :func:`parse_changefeed`."""
     try:
         file = msgspec.convert(_taken(document, _FILE, ""), _File)
     except msgspec.ValidationError as error:

@@ -159,7 +159,9 @@ class AppliedStatement:
             told = None if again else state.schema
             yield ddl_entry(Ddl(MessageType.RENAME, self._statement.sql, *self._times, told, before), *name)
             if again:
-                yield self._stopped(new_name, "one RENAME TABLE gave it this name twice: its schemas have one version")
+                yield self._stopped(
+                    new_name, "one RENAME TABLE gave it this name twice: its schemas have one version"
+                )
                 return
         if not wanted:
             tables.forget(new_name)

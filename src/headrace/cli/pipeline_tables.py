@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
-from headrace.cli.spark_jobs import check_installed, stopping, tell
+from headrace.cli.pipeline_requests import rebuild_command, resume_command
+from headrace.cli.spark_jobs import SparkOptions, check_installed, stopping, tell, tell_restart
 from headrace.entries.feed import check_feed_id
 
 if TYPE_CHECKING:
@@ -21,22 +22,31 @@ SHORT_ENTRIES_MAX: Final = 200_000
 """Up to so many entries a run with --once ends before settings for throughput would pay."""
 
 
+app = App(name="tables", help="Keep a feed's Delta tables up to date; bring stopped ones back.")
+
+app.command(resume_command, name="resume")
+app.command(rebuild_command, name="rebuild")
+
+
+@app.default
 def tables_command(
     *,
     feed: str,
     to: str,
     once: Annotated[bool, Parameter(negative=())] = False,
-    master: str = "local[*]",
     checkpoint: str | None = None,
     max_entries: int = 1_000_000,
-    memory: str = "2g",
+    archive: str = "",
     log_file: Path | None = None,
     server: Annotated[str, Parameter(env_var="HEADRACE_SERVER")] = "http://127.0.0.1:8470",
     token_file: Path | None = None,
     ca_file: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
-) -> None:
+    spark: SparkOptions | None = None,
+) -> int:
     """Keep one Delta table per source table of a feed: the latest row of each key. Until told to stop, or --once.
+
+    A captured table that can't be followed is stopped, and the others go on; the exit code is 1 then.
 
     Parameters
     ----------
@@ -46,14 +56,12 @@ def tables_command(
         Folder of the tables, one feed's alone; Spark's workers must reach it by the same path.
     once
         Stop at the entry that is the newest now.
-    master
-        Spark's master: local[2], or spark://HOST:PORT of a cluster.
     checkpoint
         Folder of Spark's record of how far the job is. Default: inside the tables' folder.
     max_entries
         Entries of one batch, about.
-    memory
-        Memory of Spark's driver.
+    archive
+        URL of a folder of KWAL segments, for entries that the server has dropped.
     log_file
         Where Spark's own output goes. Default: TO/_headrace/spark.log.
     server
@@ -67,7 +75,6 @@ def tables_command(
     """
     check_feed_id(feed)
     check_installed()
-    from headrace.pipeline.session import SessionSettings
     from headrace.pipeline.tables.job import entries_waiting
     from headrace.pipeline.tables.ledger import FOLDER, local_folder
 
@@ -76,25 +83,27 @@ def tables_command(
     log = log_file if log_file is not None else local_folder(to) / FOLDER / "spark.log"
     tell(f"starting Spark; its own output goes to {log}")
     short = once and waiting <= SHORT_ENTRIES_MAX
-    name = f"headrace tables of {feed}"
-    settings = SessionSettings(log_file=log, name=name, master=master, memory=memory, short_lived=short)
+    settings = (spark or SparkOptions()).session(
+        f"headrace tables of {feed}", log, checkpoint=checkpoint or to, short_lived=short
+    )
     place = {"feed": feed, "to": to, "server": server, "checkpoint": checkpoint}
     files = {"token_file": token, "ca_file": ca}
-    summary = _run(settings, **place, **files, once=once, entries_max=max_entries)
+    summary = _run(settings, **place, **files, once=once, entries_max=max_entries, archive=archive)
     _print_summary(summary, as_json=json)
+    return int(bool(summary.stopped))
 
 
 def _run(settings: SessionSettings, **job: Any) -> Summary:
     """Run the tables job in a session of its own, until it ends or a signal comes."""
-    from headrace.pipeline.session import open_session
+    from headrace.pipeline.session import open_session, stop_session
     from headrace.pipeline.tables.job import run_tables
 
     spark = open_session(settings)
     try:
         with stopping() as stop:
-            return run_tables(spark, **job, progress=_teller(), stop=stop)
+            return run_tables(spark, **job, progress=_teller(), restarting=tell_restart, stop=stop)
     finally:
-        spark.stop()
+        stop_session(spark)
 
 
 def _print_summary(summary: Summary, *, as_json: bool) -> None:
@@ -114,6 +123,10 @@ def report(summary: Summary) -> list[str]:
     lines += [
         f"  {'.'.join(table.table) or '(entries without a table)'}: {summary.to}/{table.path}, version {table.version}"
         for table in summary.published.tables
+    ]
+    lines += [
+        f"  {'.'.join(table.table)}: STOPPED after sequence id {table.after} ({table.code}): {table.reason}"
+        for table in summary.stopped
     ]
     return lines
 

@@ -1,4 +1,6 @@
-"""What the commands have in common that run Spark: what must be installed, how they are stopped, what they tell."""
+"""What the commands have in common that run Spark: what must be installed, their options, how they are stopped, what they
+tell.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,74 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from headrace.errors import SetupMissing
+from cyclopts import Parameter
+
+from headrace.errors import SetupMissing, Usage
+from headrace.runtime.logs import get_logger
+
+if TYPE_CHECKING:
+    from headrace.pipeline.session import SessionSettings
+    from headrace.pipeline.supervision import Restart
+
+log = get_logger("pipeline")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SparkOptions:
+    """Where Spark runs, and what it may use.
+
+    Parameters
+    ----------
+    master
+        Spark's master: local[2], or spark://HOST:PORT of a cluster.
+    memory
+        Memory of Spark's driver; with a local master, of everything.
+    executor_memory
+        Memory of each executor of a cluster.
+    cores_max
+        Cores of a cluster that the job takes at most (default: all).
+    conf
+        A setting of Spark's own, NAME=VALUE; may be given several times.
+    """
+
+    master: str = "local[*]"
+    memory: str = "2g"
+    executor_memory: str = "1g"
+    cores_max: int | None = None
+    conf: Annotated[tuple[str, ...], Parameter(negative=())] = ()
+
+    def session(
+        self, name: str, log_file: Path, *, checkpoint: str, kafka: bool = False, short_lived: bool = False
+    ) -> SessionSettings:
+        """Return the settings of the job ``name``'s session; Usage if a setting can't be read."""
+        from headrace.pipeline.session import SessionSettings
+
+        if self.cores_max is not None and self.cores_max < 1:
+            raise Usage("--cores-max must be at least 1")
+        more = {}
+        for text in self.conf:
+            key, sign, value = text.partition("=")
+            if not sign or not key.startswith("spark."):
+                raise Usage(f"--conf {text!r} is not NAME=VALUE with a name of Spark's")
+            more[key] = value
+        return SessionSettings(
+            log_file=log_file,
+            name=name,
+            master=self.master,
+            memory=self.memory,
+            executor_memory=self.executor_memory,
+            cores_max=self.cores_max,
+            checkpoint=checkpoint,
+            kafka=kafka,
+            short_lived=short_lived,
+            more=more,
+        )
 
 
 def check_installed() -> None:
@@ -24,6 +90,25 @@ def tell(line: str) -> None:
     """Tell a person who watches; nothing where nobody does."""
     if sys.stderr.isatty():
         print(line, file=sys.stderr, flush=True)
+
+
+def show(line: str) -> None:
+    """Rewrite the line that a person watches; nothing where nobody does."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def tell_restart(restart: Restart) -> None:
+    """Log that a job's query failed and is started again: give it to ``supervise``."""
+    if sys.stderr.isatty():
+        print(file=sys.stderr)  # below the line that is rewritten
+    log.warning(
+        "the query failed and is started again",
+        code=restart.error.code,
+        detail=restart.error.detail,
+        restart=restart.number,
+        delay_s=round(restart.delay_s, 1),
+    )
 
 
 @contextmanager

@@ -20,20 +20,20 @@
     │   ├── StoreUnavailable, ServerBusy, BodyTooSlow (408)    the store can't persist; bodies: too many bytes, too slow
     │   ├── BackpressureTimeout     a subscriber took nothing for too long
     │   ├── DiskReserve, WriterStopped   the volume is nearly full; an fsync failed: no append until a restart
-    │   ├── KeysUnavailable         the keys that tokens are checked with can't be had
+    │   ├── KeysUnavailable, ClockLead   no keys to check tokens with; the log's clock leads the wall clock by too much
     │   ├── SnapshotUnavailable, SnapshotBroken   no snapshot just now, or what came is none that is whole
-    │   ├── ClockLead               the log's clock leads the wall clock by too much
     │   └── ServerUnreachable       no answer from the server; a write's outcome may be unknown
-    └── Stopped                     the process ends and says which command goes on
+    └── Stopped, QueryFailed        the process ends and says which command goes on
         ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound       exit 2
         ├── PortInUse, SourceUnavailable (SourceLocked), PlatformUnsupported, SetupMissing, EntryRefused   exit 1
         ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt    exit 3
         ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit         exit 3
-        ├── SourceForbidden, StoreForbidden, StoreUnsafe   databases: rights, durability; exit 3
-        ├── TokenExposed            a token would go over the network in clear; exit 3
+        ├── SourceForbidden, StoreForbidden, StoreUnsafe, TokenExposed   databases: rights, durability; tokens; exit 3
+        ├── SegmentCorrupt, SegmentGap, SegmentsOverlap   a folder of KWAL segments; exit 3; ArchiveUnavailable exit 4
         ├── BookmarkMoved, BookmarkCorrupt, FilterDiffers, ParkedTooMany, ParkedWaiting   a listener's own store; exit 3
-        ├── SimpleInvalid, SimpleUnsupported   a message of the Simple Protocol, or a feature of it; exit 3
-        ├── SimpleSchemaMissing, SimpleBacklogFull   a consumer of it waits for more than its memory holds; exit 3
+        ├── MessageTooLarge, TopicUnfit, CheckpointUnfit exit 3; BrokerUnavailable, SparkEnded, CheckpointNotFound exit 1
+        ├── RowUnfit, BatchTooLarge, BatchSplit, BatchChanged, BatchStale, SinkTaken   Spark's sink; exit 3
+        ├── SimpleInvalid, SimpleUnsupported, SimpleSchemaMissing, SimpleBacklogFull    the Simple Protocol; exit 3
         └── ValueUnfit, SourceUnfit, SourceReplaced, PositionPurged, BinlogInvalid, BinlogUnsupported, TableStopped   exit 3
 
 A code never changes. HTTP status, exit code and what agents and listeners do (``recovery``) are class attributes.
@@ -84,6 +84,7 @@ from headrace.errors.answers import (
     UriTooLong,
     WriterStopped,
 )
+from headrace.errors.archives import ArchiveUnavailable, SegmentCorrupt, SegmentGap, SegmentsOverlap
 from headrace.errors.capturing import (
     BinlogInvalid,
     BinlogUnsupported,
@@ -102,9 +103,19 @@ from headrace.errors.listening import (
     ParkedTooMany,
     ParkedWaiting,
 )
+from headrace.errors.querying import CheckpointNotFound, CheckpointUnfit, QueryFailed, SparkEnded
 from headrace.errors.refusal import Refusal, complete_refusal, refusal_of, refused_with
 from headrace.errors.root import HeadraceError, Recovery, SideEffects
+from headrace.errors.sending import BrokerUnavailable, MessageTooLarge, TopicUnfit
 from headrace.errors.simple import SimpleBacklogFull, SimpleInvalid, SimpleSchemaMissing, SimpleUnsupported
+from headrace.errors.sinking import (
+    BatchChanged,
+    BatchSplit,
+    BatchStale,
+    BatchTooLarge,
+    RowUnfit,
+    SinkTaken,
+)
 from headrace.errors.snapshots import (
     NoSnapshot,
     SnapshotBroken,
@@ -140,14 +151,22 @@ from headrace.errors.stops import (
 
 __all__ = [
     "AgentFenced",
+    "ArchiveUnavailable",
     "AttachUnsafe",
     "BackpressureTimeout",
+    "BatchChanged",
+    "BatchSplit",
+    "BatchStale",
+    "BatchTooLarge",
     "BeyondHead",
     "BinlogInvalid",
     "BinlogUnsupported",
     "BodyTooSlow",
     "BookmarkCorrupt",
     "BookmarkMoved",
+    "BrokerUnavailable",
+    "CheckpointNotFound",
+    "CheckpointUnfit",
     "ClockLead",
     "ConfigInvalid",
     "DataFolderLocked",
@@ -174,6 +193,7 @@ __all__ = [
     "ListenerTaken",
     "ListenersTooMany",
     "LsnNotAvailable",
+    "MessageTooLarge",
     "MetadataCorrupt",
     "MethodNotAllowed",
     "NoSnapshot",
@@ -187,11 +207,16 @@ __all__ = [
     "PortInUse",
     "PositionPurged",
     "Quarantined",
+    "QueryFailed",
     "Recovery",
     "Refusal",
     "Refused",
     "RouteNotFound",
+    "RowUnfit",
     "SchemaNotFound",
+    "SegmentCorrupt",
+    "SegmentGap",
+    "SegmentsOverlap",
     "SequenceGap",
     "SequenceLost",
     "SequenceNotAvailable",
@@ -203,15 +228,17 @@ __all__ = [
     "SimpleInvalid",
     "SimpleSchemaMissing",
     "SimpleUnsupported",
+    "SinkTaken",
     "SnapshotBroken",
     "SnapshotForbidden",
     "SnapshotGone",
     "SnapshotUnavailable",
     "SourceForbidden",
-    "SourceReplaced",
     "SourceLocked",
+    "SourceReplaced",
     "SourceUnavailable",
     "SourceUnfit",
+    "SparkEnded",
     "Stopped",
     "StoreForbidden",
     "StoreUnavailable",
@@ -222,6 +249,7 @@ __all__ = [
     "TicketRefused",
     "TokenExposed",
     "TooLarge",
+    "TopicUnfit",
     "Unauthenticated",
     "Unavailable",
     "UriTooLong",

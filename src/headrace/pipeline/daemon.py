@@ -15,7 +15,7 @@ import pyspark.daemon
 
 FOR_TASKS = (
     "pyspark.worker",
-    "headrace.pipeline.source.feed",
+    "headrace.pipeline.source.readers",
     "headrace.pipeline.tables.rows",
     "headrace.pipeline.tables.folding",
     "headrace.client.http",

@@ -8,31 +8,80 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headrace.errors import HeadraceError, every_error
+from headrace.errors import (
+    FeedRecreated,
+    HeadraceError,
+    QueryFailed,
+    SequenceNotAvailable,
+    every_error,
+)
+from headrace.pipeline.source.offset import Offset, read_offset
 
 # A traceback's last line: "headrace.errors.ValueUnfit: feed f, sequence id 7, ...".
 _LINE: Final = re.compile(r"\bheadrace\.[a-z_.]+\.([A-Z]\w+): ([^\n]+)")
-_BY_NAME: Final = {kind.__name__: kind for kind in every_error()}
+# What Spark tells of a query that failed: "Current Committed Offsets: {SOURCE: OFFSET}".
+_COMMITTED: Final = re.compile(r"Current Committed Offsets: \{[^{}]*?: (\{.*\})\}")
+_AVAILABLE: Final = re.compile(r"Current Available Offsets: \{[^{}]*?: (\{.*\})\}")
 
+CAUSE_CHARS_MAX: Final = 500
+"""Of a cause that Spark tells; plans and rows can make it endless."""
 
-class QueryFailed(HeadraceError):
-    """A Spark query failed for a reason that is none of ours."""
-
-    code = "query-failed"
-    hint = (
-        "The query's log file has Spark's own account. It goes on where it stopped when it is started again."
-    )
+_HINTS: Final[dict[type[HeadraceError], str]] = {
+    FeedRecreated: "The feed was made anew or restored. Start the job anew: an empty folder and a new checkpoint.",
+    SequenceNotAvailable: "Retention has passed the job. Name an archive that holds these entries, or start the job anew "
+    "in an empty folder, with a new checkpoint.",
+}
+"""What to do about a query, where the class's own hint speaks to a listener."""
 
 
 def error_of(failure: BaseException) -> HeadraceError:
-    """Return what failed as one of our errors: the one that a worker or the source raised, else QueryFailed."""
+    """Return what failed as one of our errors: the one that a worker or the source raised, else QueryFailed.
+
+    QueryFailed names the feeds, and the sequence ids of the batch that it happened in, where Spark tells them.
+    """
     if isinstance(failure, HeadraceError):
         return failure
     text = str(failure)
-    found = [(name, detail) for name, detail in _LINE.findall(text) if name in _BY_NAME]
+    known = {kind.__name__: kind for kind in every_error()}
+    found = [(known[name], detail) for name, detail in _LINE.findall(text) if name in known]
     if found:
-        name, detail = found[-1]
-        return _BY_NAME[name](detail.strip())
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+        kind, detail = found[-1]
+        return kind(detail.strip(), hint=_HINTS.get(kind))
+    return QueryFailed(f"{_cause_in(text) or type(failure).__name__}{_batch_in(text)}")
+
+
+def _cause_in(text: str) -> str:
+    """Return the innermost exception's line, else Spark's own words, without plans and stacks; empty if there is neither."""
+    said = re.split(r"^(?:=== Streaming Query ===|JVM stacktrace:)", text, maxsplit=1, flags=re.MULTILINE)[0]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     causes = [line for line in lines if re.search(r"(Error|Exception)\b.*: ", line)]
-    return QueryFailed((causes or lines or [type(failure).__name__])[-1].lstrip(": ")[:500])
+    if causes:
+        return causes[-1].lstrip(": ")[:CAUSE_CHARS_MAX]
+    # An error class in brackets begins Spark's words; what follows is the plan.
+    named = [line for line in lines if re.match(r"\[[A-Z_.]+\] ", line)]
+    return (named[:1] or lines[-1:] or [""])[0][:CAUSE_CHARS_MAX]
+
+
+def _batch_in(text: str) -> str:
+    """Return `` (feed shop, entries 13 to 24, after LSN …)`` of the batch that failed; nothing if it is not known."""
+    before, after = (_offset_in(pattern, text) for pattern in (_COMMITTED, _AVAILABLE))
+    told = []
+    for feed, end in after.feeds.items() if after is not None else ():
+        start = before.feeds.get(feed) if before is not None else None
+        first = start.sequence_id + 1 if start is not None else (end.began_after or 0) + 1
+        if first <= end.sequence_id:
+            told.append(f"feed {feed}, entries {first} to {end.sequence_id}, up to LSN {end.lsn}")
+        else:
+            told.append(f"feed {feed}, after entry {end.sequence_id}, LSN {end.lsn}")
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _offset_in(pattern: re.Pattern[str], text: str) -> Offset | None:
+    found = pattern.search(text)
+    if found is None:
+        return None
+    try:
+        offset = read_offset(found[1])
+    except HeadraceError:  # of another source, or of a newer Headrace: it is only told
+        return None
+    return offset if isinstance(offset, Offset) else None

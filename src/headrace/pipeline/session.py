@@ -6,21 +6,27 @@ Everything else in this room takes the session it is given, so users may bring t
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.errors import SetupMissing
+from headrace.pipeline.checkpoint import MANAGER, manager_of
 from headrace.pipeline.jars import DELTA, KAFKA, jars_folder, require
 from headrace.pipeline.java import find_java
 from headrace.pipeline.source.feed import register
@@ -40,26 +46,29 @@ SHORT_LIVED: Final = {
 }
 """Settings that spend nothing on becoming quick later: they halve the time to the first results, and cost throughput."""
 
-CHECKPOINT_MANAGER: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-"""Four times as quick on a local disk as the default; not for object stores."""
-
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is made of. ``log_file`` takes all that Spark and Python workers print."""
+    """What a session is made of. ``log_file`` takes all that Spark and Python workers print.
+
+    ``memory``: of the driver, and with a local master of all. ``executor_memory`` (of each executor) and ``cores_max`` (of
+    all executors together; None: all that the cluster has) are for a cluster. ``checkpoint``: the folder of the session's
+    queries, if it is one; on a local disk it is kept in a quicker way. ``more``: Spark's own settings, which win.
+    """
 
     log_file: Path
     name: str = "headrace"
     master: str = "local[*]"
     memory: str = "2g"
+    executor_memory: str = "1g"
+    cores_max: int | None = None
+    checkpoint: str = ""
     kafka: bool = False
     short_lived: bool = False
     more: Mapping[str, str] = {}
 
 
 def open_session(settings: SessionSettings) -> SparkSession:
-    """Return a new session with ``format("headrace")`` and Delta Lake. Stop it with ``spark.stop()``.
+    """Return a new session with ``format("headrace")`` and Delta Lake. Stop it with :func:`stop_session`.
 
     SetupMissing, naming what to run, if Java or a jar is not there: nothing is fetched here.
     """
@@ -69,7 +78,7 @@ def open_session(settings: SessionSettings) -> SparkSession:
     # Without it workers are the first `python3` on PATH, which need not have our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf = SparkConf(loadDefaults=False).setMaster(settings.master).setAppName(settings.name)
-    conf.setAll(list(_configuration(settings, [str(jar) for jar in jars]).items()))
+    conf.setAll(list(configuration(settings, [str(jar) for jar in jars]).items()))
     settings.log_file.parent.mkdir(parents=True, exist_ok=True)
     with settings.log_file.open("ab") as log:
         # The JVM and its Python workers keep this file as their stdout and stderr.
@@ -83,13 +92,54 @@ def open_session(settings: SessionSettings) -> SparkSession:
                 hint=f"Its own account is at the end of {settings.log_file}.",
             ) from None
     spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
+    _keep_out_of_the_way(spark, settings.log_file)
     register(spark)
     return spark
 
 
-def _configuration(settings: SessionSettings, jars: list[str]) -> dict[str, str]:
-    sockets = tempfile.mkdtemp(prefix="hr-")  # a socket's path may have some 100 characters
-    atexit.register(shutil.rmtree, sockets, ignore_errors=True)
+def stop_session(spark: SparkSession) -> None:
+    """Stop a session, also one whose Java has ended already: then there is nothing left to stop."""
+    with warnings.catch_warnings(), suppress(OSError, Py4JError):
+        warnings.simplefilter("ignore")  # that it could not be stopped in order
+        spark.stop()
+
+
+def _keep_out_of_the_way(spark: SparkSession, log_file: Path) -> None:
+    """Send to the log file what pyspark and py4j would print on this process's stderr beside the error that they raise."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logger = PySparkLogger.getLogger(name)
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+            handler.close()
+        logger.addHandler(logging.FileHandler(log_file, delay=True))
+    root = logging.getLogger()
+    for before in [one for one in root.filters if isinstance(one, Py4jApart)]:
+        root.removeFilter(before)
+        before.file.close()
+    root.addFilter(Py4jApart(log_file))
+    # Its thread prints a traceback when Java ends, which whoever asks Spark next is told in words.
+    accumulators: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if accumulators is not None:
+        accumulators.handle_error = lambda request, address: None
+
+
+class Py4jApart(logging.Filter):
+    """Writes what py4j logs into a file. It logs on the root logger, whose other users must not be in its way."""
+
+    def __init__(self, log_file: Path) -> None:
+        super().__init__()
+        self.file = logging.FileHandler(log_file, delay=True)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is somebody else's; else write it down."""
+        if Path(record.pathname).parent.name != "py4j":
+            return True
+        self.file.handle(record)
+        return False
+
+
+def configuration(settings: SessionSettings, jars: list[str]) -> dict[str, str]:
+    """Return Spark's settings for a session; on this machine with a folder for sockets, which goes with this process."""
     partitions = min(SHUFFLE_PARTITIONS_MAX, max(2, os.cpu_count() or 2))
     found = {
         "spark.jars": ",".join(jars),
@@ -97,7 +147,6 @@ def _configuration(settings: SessionSettings, jars: list[str]) -> dict[str, str]
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": sockets,
         "spark.python.daemon.module": "headrace.pipeline.daemon",
         "spark.sql.session.timeZone": "UTC",
         # Otherwise what a filter on dates and timestamps is given goes through a calendar that lacks ten days of 1582
@@ -106,14 +155,45 @@ def _configuration(settings: SessionSettings, jars: list[str]) -> dict[str, str]
         # Rows may have a MiB each, and Arrow's offsets 31 bits.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES_MAX),
         "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER,
+        # Batch reads of a feed fetch only what filters can want.
+        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # Delta's default of 50 tasks to read a table's log makes each small merge ten times as slow.
         "spark.databricks.delta.snapshotPartitions": "2",
     }
-    if settings.master.startswith("local"):
-        found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if settings.master.startswith(("local", "spark:")):
+        # A path is a folder here, also where Hadoop's own settings name a cluster's file system. YARN needs that one.
+        found["spark.hadoop.fs.defaultFS"] = "file:///"
+    manager = manager_of(settings.checkpoint) if settings.checkpoint else None
+    if manager is not None:
+        found[MANAGER] = manager
+    found |= _on_this_machine() if settings.master.startswith("local") else _on_a_cluster(settings)
     if settings.short_lived:
         found |= SHORT_LIVED
     return found | EXACT_WRITES | dict(settings.more)
+
+
+def _on_this_machine() -> dict[str, str]:
+    sockets = tempfile.mkdtemp(prefix="hr-")  # a socket's path may have some 100 characters
+    atexit.register(shutil.rmtree, sockets, ignore_errors=True)
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.python.unix.domain.socket.dir": sockets,
+    }
+
+
+def _on_a_cluster(settings: SessionSettings) -> dict[str, str]:
+    """Sockets are then where each worker's Java keeps temporary files: a folder of this machine need not be there."""
+    # Shuffles are spread over machines, whose cores this one does not know; Spark's own 200 is for large batches.
+    partitions = max(SHUFFLE_PARTITIONS_MAX, settings.cores_max or 0)
+    found = {
+        "spark.executor.memory": settings.executor_memory,
+        "spark.sql.shuffle.partitions": str(partitions),
+    }
+    if settings.cores_max is not None:
+        found["spark.cores.max"] = str(settings.cores_max)
+    if path := os.environ.get("PYTHONPATH"):
+        found["spark.executorEnv.PYTHONPATH"] = path
+    return found

@@ -70,22 +70,29 @@ class BootstrapPolicy:
         return len(self._active)
 
     def row(
-        self, schema: TableSchema, topic: str, partitions: int, now_ms: int, build_ts: int
+        self,
+        schema: TableSchema,
+        topic: str,
+        partitions: int,
+        now_ms: int,
+        build_ts: int,
+        *,
+        rows: int = 1,
     ) -> BootstrapDue | None:
-        """Note a row that is about to be sent; what is returned must be sent before it.
+        """Note a row, or several (``rows``), about to be sent; what is returned must be sent before the first.
 
-        ``schema`` is the row's, ``build_ts`` the wall clock in milliseconds since 1970, for the message.
+        ``schema`` is the rows', ``build_ts`` the wall clock in milliseconds since 1970, for the message.
         """
         if not self.settings.enabled:
             return None
         table = self._active.get(schema.table_id)
         if table is None or table.topic != topic:
             # Another topic after a RENAME: its consumers have never seen the schema.
-            table = _Active(schema, topic, partitions, sent_ms=now_ms, row_ms=now_ms)
+            table = _Active(schema, topic, partitions, sent_ms=now_ms, row_ms=now_ms, rows=rows - 1)
             self._active[schema.table_id] = table
             return self._due(table, build_ts)
         table.schema, table.partitions, table.row_ms = schema, partitions, now_ms
-        table.rows += 1
+        table.rows += rows
         return None
 
     def ddl(self, message: Ddl, now_ms: int) -> None:

@@ -8,6 +8,7 @@ that :mod:`headrace.wire.walk` doesn't know go through protobuf, which is also t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -75,16 +76,31 @@ def record_batch(
     if len(data) > BUFFER_BYTES_MAX:
         raise JournalCorrupt(f"{where or 'a buffer'}: {len(data)} bytes can't be decoded at once")
     places = find_places(data, first, last, where)
-    buffer = np.frombuffer(data, np.uint8)
-    found = walk(buffer, places)
+    found = walk(np.frombuffer(data, np.uint8), places)
     wanted = tuple(names) if names is not None else tuple(SCHEMA.names)
+    return walked_batch(data, places, found, feed, wanted)
+
+
+def walked_batch(
+    data: bytes | memoryview,
+    places: Places,
+    found: Found,
+    feed: Any,
+    wanted: tuple[str, ...],
+    *,
+    bare: bool = False,
+) -> pa.RecordBatch:
+    """Return the entries at ``places`` as rows, after the walk over all of them; ``bare`` as the walk was told.
+
+    ``feed``: of all entries, or an Arrow array of text with one value for each.
+    """
     if not found.odd.any():
         return _assemble(data, places, found, feed, wanted)
-    return _with_odd(data, places, found.odd, feed, wanted)
+    return _with_odd(data, places, found.odd, feed, wanted, bare=bare)
 
 
 def _assemble(
-    data: bytes | memoryview, places: Places, found: Found, feed: str, wanted: tuple[str, ...]
+    data: bytes | memoryview, places: Places, found: Found, feed: Any, wanted: tuple[str, ...]
 ) -> pa.RecordBatch:
     """Make the record batch of entries that the walk understood."""
     source = pa.py_buffer(data)
@@ -92,11 +108,11 @@ def _assemble(
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([SCHEMA.field(name) for name in wanted]))
 
 
-def _column(name: str, source: Any, places: Places, found: Found, feed: str) -> Any:
+def _column(name: str, source: Any, places: Places, found: Found, feed: Any) -> Any:
     total = len(places.starts)
     match name:
         case "feed":
-            return pa.repeat(pa.scalar(feed), total)
+            return pa.repeat(pa.scalar(feed), total) if isinstance(feed, str) else feed
         case "sequence_id":
             return arrow_ints(places.sequence_ids)
         case "commit_ts":
@@ -209,13 +225,17 @@ def checked_text(column: Any, name: str) -> Any:
 
 
 def _with_odd(
-    data: bytes | memoryview, places: Places, odd: Flags, feed: str, wanted: tuple[str, ...]
+    data: bytes | memoryview, places: Places, odd: Flags, feed: Any, wanted: tuple[str, ...], *, bare: bool
 ) -> pa.RecordBatch:
     """Decode the odd entries by protobuf, the others by arrays, and put them back in order."""
     plain = Places(*(part[~odd] for part in places))
-    buffer = np.frombuffer(data, np.uint8)
-    regular = _assemble(data, plain, walk(buffer, plain), feed, wanted)
-    rest = _by_protobuf(data, Places(*(part[odd] for part in places)), feed)
+    feeds = (
+        (feed, feed) if isinstance(feed, str) else (feed.filter(arrow_flags(part)) for part in (~odd, odd))
+    )
+    feed_of_plain, feed_of_odd = feeds
+    found = walk(np.frombuffer(data, np.uint8), plain, bare=bare)
+    regular = _assemble(data, plain, found, feed_of_plain, wanted)
+    rest = _by_protobuf(data, Places(*(part[odd] for part in places)), feed_of_odd, bare)
     return interleaved(regular, rest.select(list(wanted)), odd)
 
 
@@ -226,17 +246,21 @@ def interleaved(regular: pa.RecordBatch, rest: pa.RecordBatch, odd: Flags) -> pa
     return both.take(arrow_ints(order)).combine_chunks().to_batches()[0]
 
 
-def _by_protobuf(data: bytes | memoryview, places: Places, feed: str) -> pa.RecordBatch:
+def _by_protobuf(data: bytes | memoryview, places: Places, feed: Any, bare: bool) -> pa.RecordBatch:
     """Decode entries one by one; JournalCorrupt where one is no entry."""
     view = memoryview(data)
     rows: list[dict[str, Any]] = []
-    for start, end, sequence_id, global_ts in zip(*(part.tolist() for part in places), strict=True):
-        message = wal_entry.message_of(view[start:end])
+    feeds = repeat(feed) if isinstance(feed, str) else feed.to_pylist()
+    message_of = wal_entry.bare_message_of if bare else wal_entry.message_of
+    for start, end, sequence_id, global_ts, name in zip(
+        *(part.tolist() for part in places), feeds, strict=False
+    ):
+        message = message_of(view[start:end])
         if not 0 <= message.op_type < _PATCH_CODE or not message.lsn:
             raise JournalCorrupt(f"entry {sequence_id} has op {message.op_type} and LSN {message.lsn!r}")
         rows.append(
             {
-                "feed": feed,
+                "feed": name,
                 "sequence_id": sequence_id,
                 "lsn": message.lsn,
                 "commit_ts": global_ts,

@@ -217,8 +217,13 @@ def message_of(stored: memoryview) -> wal_pb2.WalEntry:
     size, at = varint.decode(stored, 1)
     if stored[0] != _ENTRIES or at + size != len(stored):
         raise JournalCorrupt("a stored entry does not end where its length says")
+    return bare_message_of(stored[at:])
+
+
+def bare_message_of(data: memoryview) -> wal_pb2.WalEntry:
+    """Return a WalEntry, as KWAL segments have it, as a protobuf message; JournalCorrupt if it is none."""
     try:
-        return wal_pb2.WalEntry.FromString(bytes(stored[at:]))
+        return wal_pb2.WalEntry.FromString(bytes(data))
     except DecodeError as error:
         raise JournalCorrupt(f"a stored entry is not a WalEntry: {error}") from None
 

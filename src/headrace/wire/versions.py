@@ -25,10 +25,14 @@ BOOKMARK_FILE: Final = FormatVersion(2, 1)
 BOOKMARK_TABLES: Final = FormatVersion(2, 1)
 SEEN: Final = FormatVersion(1, 1)
 OUTBOX: Final = FormatVersion(1, 1)
-TABLES: Final = FormatVersion(1, 1)
-SPARK_OFFSET: Final = FormatVersion(1, 1)
+TABLES: Final = FormatVersion(2, 1)
+SPARK_OFFSET: Final = FormatVersion(2, 2)
+CHECKPOINT: Final = FormatVersion(1, 1)
 CAPTURE_POSITION: Final = FormatVersion(1, 1)
+SINK_POSITION: Final = FormatVersion(1, 1)
 LOG_TABLES: Final = FormatVersion(5, 2)
+KWAL: Final = FormatVersion(1, 1)
+KWAL_MANIFEST: Final = FormatVersion(1, 1)
 
 
 def check_readable(what: str, readable_from: int, ours: FormatVersion) -> None:

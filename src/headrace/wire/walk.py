@@ -112,11 +112,12 @@ def find_places(data: bytes | memoryview, first: int, last: int, where: str) -> 
     return places if inside.all() else Places(*(part[inside] for part in places))
 
 
-def walk(buffer: NDArray[np.uint8], places: Places, *, stamps: bool = False) -> Found:
+def walk(buffer: NDArray[np.uint8], places: Places, *, stamps: bool = False, bare: bool = False) -> Found:
     """Read every field of every entry, one field of all entries a step.
 
     ``buffer`` is the whole one that the places were found in, with :data:`PADDING_BYTES` behind the last entry (a frame's
-    second header is so large). ``stamps``: ``committed_at`` and ``hlc_ts`` are wanted; else they may stay 0.
+    second header is so large). ``stamps``: ``committed_at`` and ``hlc_ts`` are wanted; else they may stay 0. ``bare``: the
+    entries are WalEntry messages as KWAL segments have them, without the tag and the size of an ``entries`` field.
     """
     total = len(places.starts)
     found = Found(
@@ -128,8 +129,10 @@ def walk(buffer: NDArray[np.uint8], places: Places, *, stamps: bool = False) -> 
     found.slices["before"][1][:] = -1
     if not total:
         return found
-    size, at = _varints(buffer, places.starts + 1)
-    found.odd[:] = (buffer[places.starts] != 0x0A) | (at + size != places.ends)
+    at = places.starts
+    if not bare:
+        size, at = _varints(buffer, at + 1)
+        found.odd[:] = (buffer[places.starts] != 0x0A) | (at + size != places.ends)
     at = _pass_server_half(buffer, at, places.ends, found, stamps=stamps)
     rows = np.flatnonzero(~found.odd & (at < places.ends))
     at = at[rows]

@@ -20,7 +20,7 @@ from headrace.client.http import FeedClient
 from headrace.client.log_append import LogAppendClient
 from headrace.errors import ConfigInvalid, ServerUnreachable
 from headrace.pipeline.connection import Connection
-from headrace.pipeline.source.feed import Options
+from headrace.pipeline.source.options import Options
 from headrace.pipeline.tables.job import entries_waiting
 from tests.certificates import Authority
 from tests.identity import Issuer
@@ -122,7 +122,7 @@ async def test_server_of_another_authority_is_not_spoken_to(server: SecuredServe
 
 def test_pipeline_trusts_the_authority_of_its_file(server: SecuredServer, token: Path) -> None:
     files = {"token-file": str(token), "ca-file": str(authority(server))}
-    given = Options({"server": server.url, "feed": FEED, **files})
+    given = Options({"endpoint": server.url, "feeds": FEED, **files}, streaming=False)
     with Connection(given.endpoint) as connection:
         assert connection.feed(FEED).head_sequence_id == 1
     tables = str(token.parent / "tables")

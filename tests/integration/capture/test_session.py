@@ -59,6 +59,16 @@ def test_rows_that_are_there_come_first_and_changes_follow(database: Database, o
     assert one.feed.appends[-1].position.stopped == {}
 
 
+def test_a_default_that_is_no_text_is_no_fault(database: Database, one: Captured) -> None:
+    database.sql("CREATE TABLE `é t` (id INT PRIMARY KEY, `é` VARBINARY(4) DEFAULT x'00ff')")
+    one.run_to_watermark()
+    database.sql("CREATE TABLE later (id INT PRIMARY KEY, v VARBINARY(4) DEFAULT x'ff00')")
+    for table in ("`é t`", "later"):
+        database.sql(f"INSERT INTO {table} (id) VALUES (1)")
+    one.run_to_watermark()
+    one.check(*named(database, "é t", "later"))
+
+
 def test_a_transaction_is_told_whole_and_in_its_order(database: Database, one: Captured) -> None:
     database.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
     one.run_to_watermark()

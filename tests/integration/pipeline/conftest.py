@@ -30,6 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             log_file=log,
             name="tests",
             master="local[2]",
+            kafka=True,
             short_lived=True,
             more={"spark.sql.warehouse.dir": str(log.parent / "warehouse")},
         )

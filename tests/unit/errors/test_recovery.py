@@ -16,12 +16,15 @@ from headrace.errors import (
 )
 
 OTHERWISE: dict[str, tuple[Recovery, Recovery]] = {
+    "archive-unavailable": (Recovery.WAIT, Recovery.WAIT),
     "attach-unsafe": (Recovery.ATTEND, Recovery.ATTEND),
+    "broker-unavailable": (Recovery.WAIT, Recovery.WAIT),
     "feed-not-found": (Recovery.END, Recovery.REGISTER),
     "feed-recreated": (Recovery.END, Recovery.REGISTER),
     "not-registered": (Recovery.REGISTER, Recovery.REGISTER),
     "offset-mismatch": (Recovery.REGISTER, Recovery.REGISTER),
     "source-unavailable": (Recovery.WAIT, Recovery.WAIT),
+    "source-locked": (Recovery.WAIT, Recovery.WAIT),
     "stream-failed": (Recovery.WAIT, Recovery.WAIT),
     "table-not-found": (Recovery.ATTEND, Recovery.ATTEND),
     "unauthenticated": (Recovery.ATTEND, Recovery.ATTEND),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.client.http import FramesRange
 from headrace.entries.entry import Change
-from headrace.errors import FeedRecreated
+from headrace.errors import FeedRecreated, SequenceNotAvailable
 from headrace.wire import entry as wal_entry
 from headrace.wire.documents import FeedView
 from headrace.wire.frame import Frame, FrameHeader, FrameKind, encode_frame
@@ -22,6 +22,7 @@ class StoredFeed:
     incarnation: str = "first-life"
     first_id: int = 1
     frames_max: int = 1_000
+    dropped: int = 0
     frames_stored: list[Frame] = field(default_factory=list)
     asked: list[tuple[int, int]] = field(default_factory=list)
 
@@ -76,9 +77,25 @@ class StoredFeed:
                 return str(frame.header.lsn(sequence_id - frame.header.first_sequence_id))
         return ""
 
+    def drop_before(self, sequence_id: int) -> None:
+        """Forget what stands below, as retention does."""
+        self.frames_stored = [
+            one for one in self.frames_stored if one.header.first_sequence_id >= sequence_id
+        ]
+        self.dropped = sequence_id - 1
+
     def reborn(self) -> StoredFeed:
         """The same entries in another incarnation."""
         return replace(self, incarnation="second-life")
+
+    def first_since(self, feed: str, ms: int) -> int:
+        assert feed == self.name
+        if self.dropped and self.frames_stored[0].header.global_ts >> 18 > ms:
+            raise SequenceNotAvailable(f"entries of {feed} since then are no longer retained")
+        for frame in self.frames_stored:
+            if frame.header.global_ts >> 18 >= ms:
+                return frame.header.first_sequence_id
+        return self.next_id
 
     def feed(self, name: str) -> FeedView:
         assert name == self.name
@@ -108,6 +125,8 @@ class StoredFeed:
             raise FeedRecreated
         if lsn is not None and self.lsn(first - 1) not in {lsn, ""}:
             raise FeedRecreated
+        if first <= self.dropped:
+            raise SequenceNotAvailable(f"the entries of {feed} from {first} on are no longer retained")
         found = [
             frame
             for frame in self.frames_stored

@@ -108,6 +108,19 @@ def fetch(connection: Source, query: str, values: Sequence[Any] = ()) -> Sequenc
         return cursor.fetchall()
 
 
+def definition_of(connection: Source, table: str) -> str:
+    """Return the CREATE statement of a table, given as quoted SQL; bytes of a default that are no UTF-8 are replaced."""
+    encoding, connection.encoding = connection.encoding, "latin1"  # which has a letter for each byte
+    try:
+        with closing(connection.cursor(Cursor)) as cursor:
+            statement: Any = f"SHOW CREATE TABLE {table}".encode()  # the driver takes bytes too
+            cursor.execute(statement)
+            ((_, definition, *_),) = cursor.fetchall()
+    finally:
+        connection.encoding = encoding
+    return str(definition).encode("latin1").decode(errors="replace")
+
+
 @contextmanager
 def transaction(connection: Source, opening: str) -> Iterator[None]:
     """Begin with ``opening``, and end whatever happens: nothing is ever written. The driver's errors come as they are."""
@@ -123,7 +136,8 @@ def transaction(connection: Source, opening: str) -> Iterator[None]:
 def held(connection: Source, table: str, *, wait_s: int = LOCK_TIMEOUT_S) -> Iterator[None]:
     """Let a table, given as quoted SQL, keep its shape, as every reader does. The driver's errors come as they are."""
     with transaction(connection, "START TRANSACTION READ ONLY"):
-        fetch(connection, f"SET STATEMENT lock_wait_timeout = {wait_s} FOR SELECT 1 FROM {table} LIMIT 0")
+        select = f"SELECT 1 FROM {table} LIMIT 0"  # noqa: S608 - every name in it is quoted
+        fetch(connection, f"SET STATEMENT lock_wait_timeout = {wait_s} FOR {select}")
         yield
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from headrace.capture.mariadb.connection import Source, fetch, source_errors
+from headrace.capture.mariadb.connection import Source, definition_of, source_errors
 from headrace.errors import SourceUnfit
 
 _NAME: Final = r"`(?:[^`]|``)+`"
@@ -49,7 +49,7 @@ def read_foreign_keys(connection: Source, database: str, table: str) -> tuple[Fo
     name = ".".join("`" + part.replace("`", "``") + "`" for part in (database, table))
     with source_errors():
         # The schema tables hide the actions from who may only SELECT.
-        ((_, definition, *_),) = fetch(connection, f"SHOW CREATE TABLE {name}")
+        definition = definition_of(connection, name)
     return parse_foreign_keys(definition, database, table)
 
 

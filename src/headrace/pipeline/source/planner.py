@@ -1,49 +1,30 @@
-"""Where a batch ends and how it is split: whole transactions, within a limit of entries. Called by the source's readers.
+"""Plans a query's batches: from where to where in each of its feeds, and how that is split. Called by the source's readers.
 
-A batch ends at the last entry of a source transaction, or of an append where there is no transaction, if there is such an
-end within the limit; else at the first one beyond, up to :data:`GROW_MAX` times the limit; a transaction larger than that
-is cut. At the head of a feed, a transaction whose rest has not been appended yet waits.
+Where a batch may end is said by :mod:`headrace.pipeline.source.ends`. With several feeds a batch ends where each feed's part
+ends; those with little to do leave their share of the limits to the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-import numpy as np
+from msgspec.structs import replace
 
-from headrace.errors import BeyondHead, FeedRecreated, JournalCorrupt
-from headrace.pipeline.source.offset import FeedOffset, FeedStart, Place
-from headrace.wire.columns import arrow_flags, record_batch
+from headrace.errors import BeyondHead, FeedRecreated, SequenceNotAvailable
+from headrace.pipeline.source.archive import Archive
+from headrace.pipeline.source.ends import Ends, Feeds, Limits
+from headrace.pipeline.source.offset import Asked, Offset, Place
+from headrace.pipeline.source.pushdown import Bounds
+from headrace.pipeline.source.starts import Moment, first_of, last_of, read_moment
 from headrace.wire.documents import FeedView
-
-if TYPE_CHECKING:
-    from headrace.client.http import FramesRange
 
 ENTRIES_MAX: Final = 1_000_000
 """Default limit of entries in a batch."""
 BYTES_MAX: Final = 512 << 20
-"""Default limit of stored bytes in a batch; met by the mean size of the entries looked at last."""
+"""Default limit of stored bytes in a batch."""
 PARTITION_ENTRIES: Final = 250_000
 """Entries of one partition: a task costs some 15 ms whatever it does, and 64 MB at 256 bytes an entry."""
-GROW_MAX: Final = 8
-"""A transaction that exceeds a batch's limit may make the batch this many times as large."""
-_WINDOWS: Final = (1, 64, 1_024, 8_192)
-"""How many entries to look back over at once, for an end: the head of a feed nearly always is one."""
-_ENDS: Final = ("sequence_id", "lsn", "source_tx", "tx_last", "append_end")
-
-
-class Feeds(Protocol):
-    """What planning asks of a server."""
-
-    def feed(self, name: str) -> FeedView:
-        """Return the feed's bounds."""
-
-    def frames(
-        self, feed: str, first: int, last: int, *, incarnation: str | None = None, lsn: str | None = None
-    ) -> FramesRange:
-        """Return the stored frames that overlap a range, as many as one answer holds."""
 
 
 class Range(NamedTuple):
@@ -60,175 +41,220 @@ class Range(NamedTuple):
     lsn_last: str = ""
 
 
-class Planner:
-    """Plans the batches of one query over one feed. Lives in one process for the life of the query."""
+class Known(NamedTuple):
+    """What a query was told of its feed: the only ``incarnation`` to read, the ``lsn`` of the entry before its start."""
+
+    incarnation: str = ""
+    lsn: str = ""
+
+
+ANYTHING: Final = Known()
+
+
+class FeedPlanner:
+    """Plans one feed's part of the batches. Lives in one process for the life of the query."""
 
     def __init__(
-        self,
-        feeds: Feeds,
-        feed: str,
-        *,
-        incarnation: str = "",
-        entries_max: int = ENTRIES_MAX,
-        bytes_max: int = BYTES_MAX,
+        self, feeds: Feeds, feed: str, *, known: Known = ANYTHING, archive: Archive | None = None
     ) -> None:
-        """``incarnation``: the only one to read, if given."""
+        """``archive``: where to look for what the server no longer retains."""
+        self.ends = Ends(feeds, feed, archive)
         self._feeds = feeds
         self._feed = feed
-        self._incarnation = incarnation
-        self._entries_max = entries_max
-        self._bytes_max = bytes_max
-        self._entry_bytes = 0.0
+        self._known = known
+        self._archive = archive
         self._until: int | None = None
-        # No batch can end in the entries after the first place up to the second: they are not looked at again while a
-        # transaction's rest is waited for, because the query asks many times a second.
-        self._endless = (-1, -1)
+        self.seen: FeedView | None = None
+        """The feed as it was at the last look."""
 
     def stop_at_head(self) -> None:
         """Plan nothing beyond the entry that is newest now."""
-        self._until = self._view(None).head_sequence_id
+        self._until = self._look(None).head_sequence_id
 
-    def next_end(self, start: Place, entries_max: int | None = None) -> Place:
-        """Return where the batch after ``start`` ends; ``start`` itself if there is nothing to do.
+    def begin(self, moment: Moment) -> Place:
+        """Return where a query that is asked to begin at ``moment`` begins. Raises what :meth:`next_end` does."""
+        if moment == "oldest" or moment == "head":  # noqa: PLR1714  # mypy narrows only so
+            view = self._look(None)
+            done = view.head_sequence_id if moment == "head" else max(0, view.oldest_sequence_id - 1)
+            lsn = view.newest_lsn if moment == "head" and done else ""
+            return Place(incarnation=view.incarnation, sequence_id=done, lsn=lsn)
+        first = first_of(moment, self._feed, self.ends)
+        view = self._look(None)
+        lsn = self._known.lsn if first == moment else ""
+        asked = Place(incarnation=view.incarnation, sequence_id=first - 1, lsn=lsn)
+        self._check(asked, view)
+        done = self._done(asked, view)
+        return asked if done == asked.sequence_id else replace(asked, sequence_id=done, lsn="")
 
-        Raises FeedRecreated if the feed is another one than ``start`` is of, or an old copy of it was put back;
-        SequenceNotAvailable if retention has passed ``start``.
+    def backlog(self, place: Place) -> int:
+        """Look at the feed, and return how many entries it has beyond ``place``; raises as :meth:`next_end` does."""
+        view = self._look(place)
+        return max(0, view.head_sequence_id - place.sequence_id)
+
+    def next_end(self, place: Place, limits: Limits) -> Place:
+        """Return where the batch after ``place`` ends, by the last look; ``place`` itself if there is nothing to do.
+
+        Raises FeedRecreated if the feed is another one than ``place`` is of, or an old copy of it was put back;
+        SequenceNotAvailable if retention has passed ``place`` (and the archive, if there is one, does not have the rest);
+        BeyondHead.
         """
-        view = self._view(start if isinstance(start, FeedOffset) else None)
-        done = self._resolved(start, view)
-        moved = isinstance(start, FeedStart) or done != start.sequence_id
-        began_after = done if moved else None
-        if isinstance(start, FeedStart) and start.begin == "head":
-            # Store where "head" was by a batch of nothing, so that it stays there whatever happens next.
-            return _offset(view, done, view.newest_lsn, began_after)
+        view = self.seen or self._look(place)
+        done = self._done(place, view)
         head = view.head_sequence_id if self._until is None else min(self._until, view.head_sequence_id)
         if head <= done:
-            return start
-        if self._endless[0] != done:
-            self._endless = (done, done)
-        if head <= self._endless[1]:
-            return start
-        found = self._whole_end(done, head, view.incarnation, self._limit(entries_max))
-        return start if found is None else _offset(view, *found, began_after)
-
-    def ranges(self, start: Place, end: FeedOffset, partition_entries: int) -> list[Range]:
-        """Split the batch between two places into partitions of at most ``partition_entries`` entries, evenly."""
-        if end.began_after is not None or isinstance(start, FeedStart):
-            done, lsn = end.began_after or 0, ""
-        else:
-            done, lsn = start.sequence_id, start.lsn
-        return split(
-            Range(self._feed, end.incarnation, done + 1, end.sequence_id, lsn, end.lsn), partition_entries
+            return place
+        found = self.ends.whole_end(done, head, view.incarnation, limits)
+        if found is None:
+            return place
+        began_after = done if done != place.sequence_id else None
+        return Place(
+            incarnation=view.incarnation, sequence_id=found[0], lsn=found[1], began_after=began_after
         )
 
-    def whole(self, start: Place, last: int | None, partition_entries: int) -> list[Range]:
-        """Split everything from ``start`` to the entry ``last`` (None, or above the head: to the head) into partitions."""
-        view = self._view(start if isinstance(start, FeedOffset) else None)
-        done = self._resolved(start, view)
-        head = view.head_sequence_id
-        end = head if last is None else min(last, head)
-        lsn = start.lsn if isinstance(start, FeedOffset) and start.sequence_id == done else ""
-        newest = view.newest_lsn if end == head else ""
-        return split(Range(self._feed, view.incarnation, done + 1, end, lsn, newest), partition_entries)
+    def whole(self, start: Moment, end: Moment, bounds: Bounds) -> Range:
+        """Return everything from ``start`` to ``end`` (inclusive, at most the head), as far as ``bounds`` ask for it."""
+        begun = self.begin(start)
+        head = self._look(begun).head_sequence_id
+        last = head
+        if end != "oldest" and end != "head":  # noqa: PLR1714  # mypy narrows only so
+            last = min(last_of(end, self._feed, self.ends), head)
+        first, last = bounds.narrowed(self._feed, begun.sequence_id + 1, last, self.ends)
+        lsn = begun.lsn if first == begun.sequence_id + 1 else ""
+        newest = self.seen.newest_lsn if self.seen is not None and last == head else ""
+        return Range(self._feed, begun.incarnation, first, last, lsn, newest)
 
-    def _view(self, known: FeedOffset | None) -> FeedView:
+    def _look(self, place: Place | None) -> FeedView:
         view = self._feeds.feed(self._feed)
-        wanted = (known.incarnation if known is not None else "") or self._incarnation
-        if wanted and view.incarnation != wanted:
-            raise FeedRecreated(
-                f"the feed {self._feed} has the incarnation {view.incarnation}, the query reads {wanted}"
-            )
-        if known is not None and known.lsn:
-            lost = view.head_sequence_id < known.sequence_id
-            if lost or (view.head_sequence_id == known.sequence_id and view.newest_lsn != known.lsn):
-                raise FeedRecreated(
-                    f"the feed {self._feed} ends at {view.head_sequence_id} ({view.newest_lsn}), the query has read up "
-                    f"to {known.sequence_id} ({known.lsn}): an old copy was put back"
-                )
-        elif known is not None and known.sequence_id > view.head_sequence_id:
-            raise BeyondHead(
-                f"the feed {self._feed} ends at {view.head_sequence_id}, the query is to begin after {known.sequence_id}"
-            )
+        self._check(place, view)
+        self.seen = view
         return view
 
-    def _resolved(self, start: Place, view: FeedView) -> int:
+    def _check(self, place: Place | None, view: FeedView) -> None:
+        wanted = (place.incarnation if place is not None else "") or self._known.incarnation
+        if wanted and view.incarnation != wanted:
+            raise FeedRecreated(
+                f"the feed {self._feed} has the incarnation {view.incarnation}, the query reads {wanted}: it was made anew "
+                "or restored. Begin anew, with another checkpoint folder",
+                change_feed_id=self._feed,
+            )
+        if place is None:
+            return
+        head = view.head_sequence_id
+        if place.lsn and (
+            head < place.sequence_id or (head == place.sequence_id and view.newest_lsn != place.lsn)
+        ):
+            raise FeedRecreated(
+                f"the feed {self._feed} ends at {head} ({view.newest_lsn}), the query has read up "
+                f"to {place.sequence_id} ({place.lsn}): an old copy was put back",
+                change_feed_id=self._feed,
+            )
+        if place.sequence_id > head:
+            raise BeyondHead(
+                f"the feed {self._feed} ends at {head}, the query is to begin after {place.sequence_id}",
+                change_feed_id=self._feed,
+            )
+
+    def _done(self, place: Place, view: FeedView) -> int:
         """Return the sequence id after which to read."""
-        if isinstance(start, FeedStart):
-            if start.begin == "head":
-                return view.head_sequence_id
-            return max(0, view.oldest_sequence_id - 1)
         below = min(view.oldest_sequence_id - 1, view.head_sequence_id)
-        if start.sequence_id < below:
+        if place.sequence_id >= below:
+            return place.sequence_id
+        try:
             # A feed may begin above 1, and then nothing is missing below its oldest: the server knows which it is.
-            self._feeds.frames(self._feed, start.sequence_id + 1, start.sequence_id + 1)
-            return below
-        return start.sequence_id
+            self._feeds.frames(self._feed, place.sequence_id + 1, place.sequence_id + 1)
+        except SequenceNotAvailable:
+            if self._archive is not None:
+                return place.sequence_id
+            raise _passed(self._feed, place.sequence_id, view.oldest_sequence_id) from None
+        return below
 
-    def _limit(self, entries_max: int | None) -> int:
-        limit = min(self._entries_max, entries_max or self._entries_max)
-        if self._entry_bytes:
-            limit = min(limit, int(self._bytes_max / self._entry_bytes))
-        return max(1, limit)
 
-    def _whole_end(self, done: int, head: int, incarnation: str, limit: int) -> tuple[int, str] | None:
-        """Return (sequence id, LSN) of the batch's last entry; None if it has to wait for a transaction's rest."""
-        wanted, looked = min(head, done + limit), self._endless[1]
-        last = wanted
-        for window in (*_WINDOWS, *[_WINDOWS[-1]] * (wanted // _WINDOWS[-1] + 1)):
-            first = max(looked + 1, last - window + 1)
-            if first > last:
-                break
-            if found := self._end_within(first, last, incarnation):
-                return found
-            last = first - 1
-        most = min(head, done + limit * GROW_MAX)
-        for first in range(max(wanted, looked) + 1, most + 1, _WINDOWS[-1]):
-            for ids, lsns, whole in self._looks(first, min(most, first + _WINDOWS[-1] - 1), incarnation):
-                if whole.any():
-                    at = int(np.argmax(whole))
-                    return int(ids[at]), lsns[at]
-        if most == head:
-            self._endless = (done, head)
-            return None
-        ids, lsns, _ = next(self._looks(wanted, wanted, incarnation))
-        return int(ids[-1]), lsns[-1]
+class Planner:
+    """Plans the batches of one query. Lives in one process for the life of the query."""
 
-    def _end_within(self, first: int, last: int, incarnation: str) -> tuple[int, str] | None:
-        found = None
-        for ids, lsns, whole in self._looks(first, last, incarnation):
-            if whole.any():
-                at = int(np.flatnonzero(whole)[-1])
-                found = int(ids[at]), lsns[at]
+    def __init__(self, planners: dict[str, FeedPlanner]) -> None:
+        """``planners``: one for each feed, by name."""
+        self._planners = planners
+
+    def stop_at_head(self) -> None:
+        """Plan nothing beyond the entries that are newest now."""
+        for planner in self._planners.values():
+            planner.stop_at_head()
+
+    def next_end(self, start: Offset | Asked, limits: Limits) -> Offset:
+        """Return where the batch after ``start`` ends; ``start`` itself if there is nothing to do.
+
+        After a start in words comes a batch in any case, perhaps of nothing: it keeps what the words meant. Raises as
+        :meth:`FeedPlanner.next_end` does.
+        """
+        if isinstance(start, Asked):
+            moment = read_moment(start.start, "start")
+            places = {name: planner.begin(moment) for name, planner in self._planners.items()}
+        else:
+            places = start.feeds
+        ends = self._ends(places, limits)
+        if isinstance(start, Asked):
+            begun = {name: place.sequence_id for name, place in places.items()}
+            return Offset({name: replace(end, began_after=begun[name]) for name, end in ends.items()})
+        if all(ends[name] is place for name, place in places.items()):
+            return start
+        return Offset(
+            {
+                name: replace(end, began_after=None) if end is places[name] else end
+                for name, end in ends.items()
+            }
+        )
+
+    def _ends(self, places: dict[str, Place], limits: Limits) -> dict[str, Place]:
+        backlogs = {name: planner.backlog(places[name]) for name, planner in self._planners.items()}
+        ends: dict[str, Place] = {}
+        for name in sorted(backlogs, key=lambda one: (backlogs[one], one)):
+            end = self._planners[name].next_end(places[name], limits.share(len(backlogs) - len(ends)))
+            limits = limits.less(end.sequence_id - places[name].sequence_id)
+            ends[name] = end
+        return ends
+
+    def ranges(self, start: Offset | Asked, end: Offset, partition_entries: int) -> list[Range]:
+        """Split the batch between two offsets into partitions of at most ``partition_entries`` entries, evenly."""
+        found = []
+        for name, last in sorted(end.feeds.items()):
+            if last.began_after is not None:
+                done, lsn = last.began_after, ""
+            elif isinstance(start, Offset):
+                done, lsn = start.feeds[name].sequence_id, start.feeds[name].lsn
+            else:
+                done, lsn = 0, ""
+            batch = Range(name, last.incarnation, done + 1, last.sequence_id, lsn, last.lsn)
+            found += split(batch, partition_entries)
         return found
 
-    def _looks(
-        self, first: int, last: int, incarnation: str
-    ) -> Iterator[tuple[np.ndarray, list[str], np.ndarray]]:
-        """Yield (sequence ids, LSNs, whether a batch may end here) of the entries ``first`` … ``last``."""
-        while first <= last:
-            answer = self._feeds.frames(self._feed, first, last, incarnation=incarnation)
-            batch = record_batch(answer.data, feed=self._feed, names=_ENDS)
-            if batch.num_rows:
-                self._entry_bytes = len(answer.data) / batch.num_rows
-            all_ids = batch.column("sequence_id").to_numpy()
-            batch = batch.filter(arrow_flags((all_ids >= first) & (all_ids <= last)))
-            if not batch.num_rows:
-                raise JournalCorrupt(f"the server answered no entry of {self._feed} from {first} on")
-            alone = batch.column("source_tx").is_null().to_numpy(zero_copy_only=False)
-            tx_last = batch.column("tx_last").to_numpy(zero_copy_only=False)
-            append_end = batch.column("append_end").to_numpy(zero_copy_only=False)
-            ids = batch.column("sequence_id").to_numpy()
-            yield ids, batch.column("lsn").to_pylist(), tx_last | (alone & append_end)
-            first = int(ids[-1]) + 1
+    def whole(self, start: Moment, end: Moment, bounds: Bounds, partition_entries: int) -> list[Range]:
+        """Split everything from ``start`` to ``end`` that ``bounds`` ask for into partitions."""
+        wanted = [planner for name, planner in self._planners.items() if bounds.has_feed(name)]
+        return [
+            part for planner in wanted for part in split(planner.whole(start, end, bounds), partition_entries)
+        ]
+
+    def newest(self) -> Offset | None:
+        """Return the heads as they were at the last look, None before the first."""
+        heads = {}
+        for name, planner in self._planners.items():
+            view = planner.seen
+            if view is None:
+                return None
+            head = view.head_sequence_id
+            heads[name] = Place(
+                incarnation=view.incarnation, sequence_id=head, lsn=view.newest_lsn if head else ""
+            )
+        return Offset(heads)
 
 
-def _offset(view: FeedView, sequence_id: int, lsn: str, began_after: int | None) -> FeedOffset:
-    return FeedOffset(
-        feed=view.change_feed_id,
-        incarnation=view.incarnation,
-        sequence_id=sequence_id,
-        lsn=lsn if sequence_id else "",
-        began_after=began_after,
+def _passed(feed: str, done: int, oldest: int) -> SequenceNotAvailable:
+    return SequenceNotAvailable(
+        f"retention has passed the query: it has read {feed} up to {done}, and the oldest entry retained is {oldest}. "
+        f"Entries {done + 1} to {oldest - 1} are missing. Go on with option archive, the URL of KWAL segments that have "
+        "them, or begin anew with another checkpoint folder",
+        change_feed_id=feed,
     )
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import msgspec
+from msgspec import UNSET
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
-from pyspark.util import inheritable_thread_target
 
 from headrace.entries.entry import Op
+from headrace.pipeline.tables.captured import CapturedTables, read_batch
+from headrace.pipeline.tables.catching_up import CatchingUp
 from headrace.pipeline.tables.ledger import Ledger, PublishedFile, PublishedTable, folder_of, newest_version
 from headrace.pipeline.tables.merge import (
     APP_ID,
@@ -28,15 +30,19 @@ from headrace.pipeline.tables.merge import (
     create_empty,
     follow_schema,
 )
+from headrace.pipeline.tables.parallel import run_all
 from headrace.pipeline.tables.schemas import PlacedSchema, TableName, read_cleared, read_schema, unfit
+from headrace.pipeline.tables.simple.plan import is_simple
+from headrace.pipeline.tables.states import LeftFolder, Reached
+from headrace.pipeline.tables.upkeep import Upkeep
 
 SCHEMA: Final = "schema"
 TRUNCATE: Final = "truncate"
 _FOLLOWED: Final = (SCHEMA, TRUNCATE)
-"""Control entries that change tables; all others are passed over."""
+"""Control entries that change attached tables; all others are passed over."""
 
-TABLES_AT_ONCE: Final = 4
-"""Tables merged at the same time: most of a small merge is planning on the driver, which leaves the cores idle."""
+_OF_CAPTURE: Final = ("ddl", "watermark")
+"""Control entries that captured feeds alone have."""
 
 
 class Part(NamedTuple):
@@ -50,13 +56,23 @@ class Part(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """A batch counted: its entries, its last one (sequence id, LSN), and whether a transaction ends there."""
+    """A batch counted: its entries, the first and the last one (sequence id, LSN), and whether a transaction ends there.
+
+    ``captured``: it has control entries that captured feeds alone have.
+    """
 
     entries: int
+    first: int
     sequence_id: int
     lsn: str
     whole: bool
+    captured: bool
     parts: list[Part]
+
+    @property
+    def has_plain_rows(self) -> bool:
+        """Whether entries that name no table are among the rows."""
+        return any(part.rows and not part.table for part in self.parts)
 
 
 class BatchDone(NamedTuple):
@@ -72,10 +88,16 @@ class BatchDone(NamedTuple):
 class Batches:
     """Applies micro-batches to the tables of one ledger; give it to ``foreachBatch``. Called by one thread at a time."""
 
-    def __init__(self, ledger: Ledger, done: Callable[[BatchDone], None]) -> None:
-        """``done`` is told of every batch, on Spark's thread."""
+    def __init__(
+        self, ledger: Ledger, done: Callable[[BatchDone], None], coming_back: CatchingUp | None = None
+    ) -> None:
+        """``done`` is told of every batch, on Spark's thread. ``coming_back``: brings stopped tables back."""
         self._ledger = ledger
         self._done = done
+        self._coming_back = coming_back
+        self._upkeep = Upkeep(ledger)
+        self._captured = CapturedTables(ledger)
+        self._watermark: int | None = None
 
     def __call__(self, entries: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch: rows of the source, all its columns. Safe to repeat."""
@@ -88,9 +110,14 @@ class Batches:
             touched = self._apply(entries, survey)
         finally:
             entries.unpersist()
+        if self._coming_back is not None:
+            self._coming_back.serve(entries.sparkSession)
         shown = survey.whole and self._ledger.may_publish(survey.sequence_id)
         if shown:
             self._publish(survey)
+            self._upkeep.published()
+            if self._upkeep.work(entries.sparkSession):
+                publish_again(self._ledger)
         elapsed = time.monotonic() - started
         self._done(BatchDone(survey.entries, touched, survey.sequence_id, shown, elapsed))
 
@@ -100,13 +127,48 @@ class Batches:
             if part.batches:
                 problem = "an entry of several mutations can't be kept in tables"
                 raise unfit(ledger.feed, survey.sequence_id, part.table, "", problem)
-        cleared, schemas = self._controls(entries, survey)
-        ledger.begin(survey.sequence_id, schemas)
-        touched = {part.table for part in survey.parts if part.rows} | set(cleared)
-        described = {placed.schema.name for placed in schemas} - touched
         spark = entries.sparkSession  # the query's own copy of the session: what is set here stays here
         for name, value in EXACT_WRITES.items():
             spark.conf.set(name, value)
+        found = self._controls(entries, survey)
+        if survey.captured or ledger.reached is not None or any(is_simple(row["value"]) for row in found):
+            ledger.begin(survey.sequence_id, [])
+            plain = self._merge(entries, survey, {(): 0} if survey.has_plain_rows else {}, [])
+            return plain + self._follow_capture(entries, survey)
+        cleared, schemas = self._changes(found)
+        ledger.begin(survey.sequence_id, schemas)
+        touched = dict.fromkeys((part.table for part in survey.parts if part.rows), 0) | cleared
+        return self._merge(entries, survey, touched, schemas)
+
+    def _follow_capture(self, entries: DataFrame, survey: Survey) -> int:
+        """Bring captured tables up to the batch's end, and keep durably that they are."""
+        ledger = self._ledger
+        after = survey.first - 1
+        if ledger.reached is not None and ledger.reached.sequence_id > after:
+            # The batch runs again, and the ledger's states are those behind it, or behind a part of it.
+            after = ledger.reached.sequence_id
+            if after >= survey.sequence_id:
+                return 0
+            entries = entries.where(F.col("sequence_id") > after)
+        batch = read_batch(entries, after, survey.sequence_id)
+        outcome = self._captured.apply(batch, ledger.tables, ledger.update)
+        self._watermark = outcome.watermark or self._watermark
+        left = [LeftFolder(path, _now()) for path in outcome.erased]
+        reached = Reached(survey.sequence_id, survey.lsn)
+        ledger.keep(tables=outcome.tables, reached=reached, left=[*ledger.left, *left])
+        return outcome.touched
+
+    def _merge(
+        self,
+        entries: DataFrame,
+        survey: Survey,
+        cleared: dict[TableName, int],
+        schemas: list[PlacedSchema],
+    ) -> int:
+        """Merge tables of other feeds: those in ``cleared``, and where each was cleared last (0: it was not)."""
+        ledger, spark = self._ledger, entries.sparkSession
+        touched = set(cleared)
+        described = {placed.schema.name for placed in schemas} - touched
         spark.conf.set(APP_ID, f"headrace:{ledger.feed}:{ledger.incarnation}")
         spark.conf.set(APP_VERSION, str(survey.sequence_id))
         patched = {part.table for part in survey.parts if part.patches}
@@ -122,7 +184,7 @@ class Batches:
             jobs.append(partial(apply_batch, spark, ledger.to / folder_of(table), batch))
         jobs += [partial(self._follow, spark, table) for table in sorted(described)]
         try:
-            _run_all(spark, jobs)
+            run_all(spark, jobs)
         finally:
             spark.conf.unset(APP_ID)
             spark.conf.unset(APP_VERSION)
@@ -134,42 +196,68 @@ class Batches:
         create_empty(spark, path, versions[-1])
         follow_schema(spark, path, versions)
 
-    def _controls(
-        self, entries: DataFrame, survey: Survey
-    ) -> tuple[dict[TableName, int], list[PlacedSchema]]:
-        """Return (the last place where each table was cleared, the schemas) that the batch's control entries tell of."""
+    def _controls(self, entries: DataFrame, survey: Survey) -> list[Row]:
+        """Return the batch's control entries that change attached tables: as many as there were such commands."""
+        if not any(part.controls for part in survey.parts):
+            return []
+        wanted = entries.where(F.col("control").isin(*_FOLLOWED))
+        return wanted.select("sequence_id", "control", "value").collect()
+
+    def _changes(self, controls: list[Row]) -> tuple[dict[TableName, int], list[PlacedSchema]]:
+        """Return (the last place where each table was cleared, the schemas) that control entries tell of."""
         cleared: dict[TableName, int] = {}
         schemas: list[PlacedSchema] = []
-        if any(part.controls for part in survey.parts):
-            wanted = entries.where(F.col("control").isin(*_FOLLOWED))
-            # A table's schema and its clearing are not data: there are as many as there were such commands.
-            for row in wanted.select("sequence_id", "control", "value").collect():
-                value, place = bytes(row["value"]), int(row["sequence_id"])
-                if row["control"] == SCHEMA:
-                    schema = read_schema(value, feed=self._ledger.feed, sequence_id=place)
-                    schemas.append(PlacedSchema(sequence_id=place, schema=schema))
-                else:
-                    table = read_cleared(value, feed=self._ledger.feed, sequence_id=place)
-                    cleared[table] = max(cleared.get(table, 0), place)
+        for row in controls:
+            value, place = bytes(row["value"]), int(row["sequence_id"])
+            if row["control"] == SCHEMA:
+                schema = read_schema(value, feed=self._ledger.feed, sequence_id=place)
+                schemas.append(PlacedSchema(sequence_id=place, schema=schema))
+            else:
+                table = read_cleared(value, feed=self._ledger.feed, sequence_id=place)
+                cleared[table] = max(cleared.get(table, 0), place)
         return cleared, schemas
 
     def _publish(self, survey: Survey) -> None:
         ledger = self._ledger
-        tables = []
-        for table in [(), *ledger.schemas.tables()]:
-            version = newest_version(ledger.to / folder_of(table))
-            if version is not None:
-                tables.append(PublishedTable(table=list(table), path=folder_of(table), version=version))
+        before = ledger.published.commit_ts if ledger.published is not None else UNSET
         ledger.publish(
             PublishedFile(
                 feed=ledger.feed,
                 incarnation=ledger.incarnation,
                 sequence_id=survey.sequence_id,
                 lsn=survey.lsn,
-                published_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                tables=tables,
+                published_at=_now(),
+                tables=newest_tables(ledger),
+                commit_ts=self._watermark if self._watermark is not None else before,
+                readable_from=2 if ledger.tables else 1,
             )
         )
+
+
+def publish_again(ledger: Ledger) -> None:
+    """Publish the same moment with the versions that its tables have now: rows are the same, files are others."""
+    if ledger.published is not None:
+        tables = newest_tables(ledger)
+        ledger.publish(msgspec.structs.replace(ledger.published, published_at=_now(), tables=tables))
+
+
+def newest_tables(ledger: Ledger) -> list[PublishedTable]:
+    """Return every table of a ledger at its newest version, but for those whose first rows are still being copied."""
+    tables = []
+    for table in [(), *ledger.schemas.tables()]:
+        version = newest_version(ledger.to / folder_of(table))
+        if version is not None:
+            tables.append(PublishedTable(table=list(table), path=folder_of(table), version=version))
+    for one in ledger.tables:
+        version = newest_version(ledger.to / one.path)
+        if version is not None and not one.copying:
+            after = UNSET if one.stopped is None else one.stopped.after
+            tables.append(PublishedTable(list(one.table), one.path, version, after))
+    return tables
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def survey_of(entries: DataFrame) -> Survey:
@@ -184,12 +272,14 @@ def survey_of(entries: DataFrame) -> Survey:
             _count(is_row & (F.col("op") == Op.PATCH.value)).alias("patches"),
             _count(is_row & (F.col("op") == Op.BATCH.value)).alias("batches"),
             _count(F.col("control").isin(*_FOLLOWED)).alias("controls"),
+            _count(F.col("control").isin(*_OF_CAPTURE)).alias("captured"),
+            F.min("sequence_id").alias("first"),
             F.max_by(F.struct("sequence_id", "lsn", ends.alias("whole")), "sequence_id").alias("last"),
         )
         .collect()
     )
     if not groups:
-        return Survey(0, 0, "", whole=True, parts=[])
+        return Survey(0, 0, 0, "", whole=True, captured=False, parts=[])
     last: Any = max((group["last"] for group in groups), key=lambda one: int(one["sequence_id"]))
     parts = [
         Part(
@@ -198,7 +288,10 @@ def survey_of(entries: DataFrame) -> Survey:
         for group in groups
     ]
     total = sum(group["entries"] for group in groups)
-    return Survey(total, last["sequence_id"], last["lsn"], whole=last["whole"], parts=parts)
+    first = min(group["first"] for group in groups)
+    captured = any(group["captured"] for group in groups)
+    place = int(last["sequence_id"])
+    return Survey(total, first, place, last["lsn"], whole=last["whole"], captured=captured, parts=parts)
 
 
 def _count(condition: Column) -> Column:
@@ -210,16 +303,3 @@ def _rows_of(entries: DataFrame, table: TableName, above: int) -> DataFrame:
     mine = F.col("table") == names if table else F.col("table").isNull()
     kept = entries.where(mine & F.col("control").isNull() & (F.col("sequence_id") > above))
     return kept.select("key", "sequence_id", "op", "value")
-
-
-def _run_all(spark: SparkSession, jobs: list[Callable[[], None]]) -> None:
-    """Run the jobs, several at once, and raise the first failure after all have ended."""
-    if len(jobs) < 2:
-        for job in jobs:
-            job()
-        return
-    with ThreadPoolExecutor(min(TABLES_AT_ONCE, len(jobs)), thread_name_prefix="tables") as pool:
-        # Spark's thread-local properties say which query a job belongs to, so that it is cancelled with it.
-        running = [pool.submit(inheritable_thread_target(spark)(job)) for job in jobs]
-    for one in running:
-        one.result()

@@ -12,26 +12,38 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
-from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.errors import Stopped
 from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.failures import error_of
 from headrace.pipeline.source.feed import DEFAULT_SERVER, FORMAT, register
 from headrace.pipeline.source.planner import BYTES_MAX, ENTRIES_MAX
-from headrace.pipeline.tables.batches import BatchDone, Batches
+from headrace.pipeline.supervision import FOLLOWING, ONCE, Restart, Seen, start_query, supervise
+from headrace.pipeline.tables.batches import BatchDone, Batches, publish_again
+from headrace.pipeline.tables.beginning import begin_stopped
+from headrace.pipeline.tables.catching_up import CatchingUp
+from headrace.pipeline.tables.holding import Holding
 from headrace.pipeline.tables.ledger import Ledger, PublishedFile, local_folder, read_published
 from headrace.pipeline.tables.moments import MOMENTS, python_value, sql_number
-from headrace.pipeline.tables.rows import KEY, SEQUENCE_ID, quoted
+from headrace.pipeline.tables.reader import NothingPublished, delta_frame, published_moment
+from headrace.pipeline.tables.rows import quoted
 from headrace.pipeline.tables.schemas import TableName
+
+__all__ = [
+    "NothingPublished",
+    "Progress",
+    "Summary",
+    "entries_waiting",
+    "iter_rows",
+    "read_tables",
+    "run_tables",
+]
 
 INTERVAL: Final = "1 second"
 """Least time between two micro-batches of a job that goes on: each costs a commit per table that changed."""
-LOOK_S: Final = 1
-"""How often a running job is looked at."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -44,8 +56,18 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     entries_per_second: float
 
 
+class StoppedTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A stopped table: its name, the last sequence id that is in it, why it is stopped, and what helps."""
+
+    table: list[str]
+    after: int
+    code: str
+    reason: str
+    hint: str
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a job did, and what its tables show now (None: nothing was ever published)."""
+    """What a job did, and what its tables show now (None: nothing was ever published); the tables that are stopped."""
 
     feed: str
     to: str
@@ -53,13 +75,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     entries: int
     seconds: float
     published: PublishedFile | None
-
-
-class NothingPublished(Stopped):
-    """The tables of this folder have not been published yet."""
-
-    code = "nothing-published"
-    hint = "Run `headrace pipeline tables` first."
+    stopped: list[StoppedTable] = []
 
 
 def run_tables(
@@ -75,14 +91,18 @@ def run_tables(
     entries_max: int = ENTRIES_MAX,
     bytes_max: int = BYTES_MAX,
     retry_s: float | None = None,
+    archive: str = "",
     progress: Callable[[Progress], None] | None = None,
+    restarting: Callable[[Restart], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Summary:
     """Keep the tables of ``feed`` in the folder ``to`` up to date; until ``stop`` is set, or with ``once`` up to the head.
 
     ``to`` is a folder that driver and workers reach by the same path; ``checkpoint`` (default: inside it) is Spark's
     record of how far the query is. Safe to stop or kill at any point: the next run goes on exactly there. A batch holds
-    about ``entries_max`` entries. ``progress`` is called every second, on the caller's thread.
+    about ``entries_max`` entries. ``archive``: URL of a folder of KWAL segments that hold what the server has dropped.
+    ``progress`` is called every second, on the caller's thread. A job without ``once`` outlives failures that pass:
+    ``restarting`` is told of each. A captured table that can't be followed is stopped, and the others go on.
 
     Raises ValueUnfit (nothing is published that does not hold it), FeedRecreated, SequenceNotAvailable,
     ServerUnreachable, FeedNotFound, DataFolderLocked, ConfigInvalid, FormatTooNew, QueryFailed.
@@ -94,16 +114,30 @@ def run_tables(
         ledger = Ledger(folder, feed, server_now.feed(feed).incarnation)
     run = _Run(endpoint, ledger, progress)
     try:
-        options = _options(endpoint, ledger) | {"max-entries": str(entries_max), "max-bytes": str(bytes_max)}
+        common = _options(endpoint, ledger, archive)
+        limits = {"max-entries": str(entries_max), "max-bytes": str(bytes_max)}
+        with Connection(endpoint) as server_now:
+            begin_stopped(ledger, server_now, archive=bool(archive))
+        coming_back = CatchingUp(ledger, common, entries_max)
         try:
+            if coming_back.serve(spark) and _is_whole(ledger):
+                publish_again(ledger)
+            options = common | _start(ledger, archive) | limits
             entries = spark.readStream.format(FORMAT).options(**options).load()
-            writer = entries.writeStream.foreachBatch(Batches(ledger, run.batch_done))
-            writer = writer.option("checkpointLocation", str(checkpoint or ledger.folder / "checkpoint"))
+            writer = entries.writeStream.foreachBatch(Batches(ledger, run.batch_done, coming_back))
             writer = writer.queryName(f"headrace tables of {feed}")
             trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=INTERVAL)
-            run.watch(trigger.start(), stop)
+            place = str(checkpoint or ledger.folder / "checkpoint")
+            supervise(
+                lambda: start_query(spark, trigger, place),
+                stop=stop,
+                look=run.look,
+                restarting=restarting,
+                terms=ONCE if once else FOLLOWING,
+            )
         except PySparkException as error:
             raise error_of(error) from None
+        run.told()
         return run.summary()
     finally:
         run.close()
@@ -121,19 +155,30 @@ def entries_waiting(server: str, feed: str, to: str, token_file: str = "", ca_fi
     return max(0, head - (published.sequence_id if published else 0))
 
 
-def _options(endpoint: Endpoint, ledger: Ledger) -> dict[str, str]:
-    """Return the source's options. A lost checkpoint is no harm: the stream then begins after what was published."""
+def _options(endpoint: Endpoint, ledger: Ledger, archive: str) -> dict[str, str]:
+    """Return the source's options that every read of this job has."""
     options = {
-        "server": endpoint.server,
-        "feed": ledger.feed,
+        "endpoint": endpoint.server,
+        "feeds": ledger.feed,
         "incarnation": ledger.incarnation,
         "retry-seconds": str(max(1, round(endpoint.retry_s))),
     }
-    files = {"token-file": endpoint.token_file, "ca-file": endpoint.ca_file}
-    options |= {name: file for name, file in files.items() if file}
-    if ledger.published is not None:
-        options |= {"from": str(ledger.published.sequence_id + 1), "lsn": ledger.published.lsn}
-    return options
+    more = {"token-file": endpoint.token_file, "ca-file": endpoint.ca_file, "archive": archive}
+    return options | {name: value for name, value in more.items() if value}
+
+
+def _start(ledger: Ledger, archive: str) -> dict[str, str]:
+    """Return where the stream begins without a checkpoint: after what is merged, so a lost checkpoint does no harm."""
+    place = ledger.reached or ledger.published
+    if place is not None:
+        return {"start": str(place.sequence_id + 1), "lsn": place.lsn}
+    return {"start": "1"} if archive else {}
+
+
+def _is_whole(ledger: Ledger) -> bool:
+    """Tell whether what is merged is what is published: then tables that come back can be shown with it."""
+    published, reached = ledger.published, ledger.reached
+    return published is not None and reached is not None and published.sequence_id == reached.sequence_id
 
 
 class _Run:
@@ -145,6 +190,7 @@ class _Run:
         # Progress must not wait for a server that is away.
         self._server = Connection(endpoint._replace(retry_s=0.0))
         self._ledger = ledger
+        self._holding = Holding(self._server, ledger)
         self._progress = progress
         self._started = time.monotonic()
         self._lock = threading.Lock()
@@ -158,17 +204,12 @@ class _Run:
             self._entries += done.entries
             self._sequence_id = done.sequence_id
 
-    def watch(self, query: StreamingQuery, stop: threading.Event | None) -> None:
-        """Return when the query has ended by itself or ``stop`` was set; raises what it failed with."""
-        try:
-            while not query.awaitTermination(LOOK_S):
-                if stop is not None and stop.is_set():
-                    query.stop()
-                if self._progress is not None:
-                    self._progress(self._now())
-        finally:
-            if query.isActive:
-                query.stop()
+    def told(self) -> None:
+        """Tell the server what the tables still need."""
+        self._holding.tell()
+
+    def look(self, seen: Seen) -> None:
+        self._holding.tell()
         if self._progress is not None:
             self._progress(self._now())
 
@@ -200,25 +241,35 @@ class _Run:
             entries=self._entries,
             seconds=round(time.monotonic() - self._started, 3),
             published=self._ledger.published,
+            stopped=[
+                StoppedTable(
+                    table=list(one.table),
+                    after=note.after,
+                    code=note.code,
+                    reason=note.reason,
+                    hint=note.hint,
+                )
+                for one in self._ledger.tables
+                if (note := one.stopped) is not None
+            ],
         )
 
 
-def read_tables(spark: SparkSession, to: str) -> dict[TableName, DataFrame]:
+def read_tables(spark: SparkSession, to: str, *, stopped: bool = False) -> dict[TableName, DataFrame]:
     """Return the published tables by name, exactly at the versions that show one moment, with the source's columns alone.
+
+    Stopped tables show an older moment: they are there with ``stopped`` only.
 
     The name () is the table of entries that name no table: its columns are key, value and value_binary. Dates and timestamps
     may be such as Python has none of (infinities, years BC and above 9999): ``collect()`` would fail there. Filters,
     ``unix_micros(column)``, ``unix_date(column)`` and ``toArrow()`` do not. NothingPublished if there is no such moment yet.
     """
-    folder = local_folder(to)
-    published = read_published(folder)
-    if published is None:
-        raise NothingPublished(f"{folder} has no published tables")
-    found = {}
-    for one in published.tables:
-        frame = spark.read.format("delta").option("versionAsOf", one.version).load(str(folder / one.path))
-        found[tuple(one.table)] = frame.drop(KEY, SEQUENCE_ID)
-    return found
+    moment = published_moment(to)
+    return {
+        tuple(one.table): delta_frame(spark, to, one)
+        for one in moment.tables
+        if stopped or one.stopped_after is UNSET
+    }
 
 
 def iter_rows(spark: SparkSession, to: str) -> Iterator[tuple[TableName, dict[str, Any]]]:

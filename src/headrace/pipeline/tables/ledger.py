@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from headrace.errors import ConfigInvalid, DataFolderLocked, FeedRecreated, Stopped
 from headrace.pipeline.tables.schemas import PlacedSchema, SchemaHistory, TableName
+from headrace.pipeline.tables.states import CapturedTable, LeftFolder, Reached, Request
 from headrace.runtime.disk import Disk, DiskFile
 from headrace.wire.versions import TABLES, check_readable
 
 FOLDER: Final = "_headrace"
+REQUESTS: Final = "requests"
 PLAIN: Final = "entries"
 """Folder of the table of entries that name no table."""
 
@@ -49,25 +53,39 @@ class Versioned(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 class TablesFile(Versioned, frozen=True, kw_only=True, rename="kebab"):
     """``tables.json``: the feed these tables are of, its incarnation, and every schema seen so far.
 
-    ``begun``: the last sequence id of the furthest batch whose merges were begun; no table can be ahead of it.
+    ``begun``: the last sequence id of the furthest batch whose merges were begun; no table can be ahead of it. The others
+    are there for captured feeds: the ``tables`` as ``reached`` left them; ``left``: folders to be removed.
+    ``publishes``: times of publishes, one an hour, of the last days. ``cleaned``: when a folder's old files were removed.
     """
 
     feed: str
     incarnation: str
     schemas: list[PlacedSchema]
     begun: int = 0
+    reached: Reached | UnsetType = UNSET
+    tables: list[CapturedTable] | UnsetType = UNSET
+    left: list[LeftFolder] | UnsetType = UNSET
+    publishes: list[str] | UnsetType = UNSET
+    cleaned: dict[str, str] | UnsetType = UNSET
 
 
 class PublishedTable(msgspec.Struct, frozen=True, rename="kebab"):
-    """One table of a published moment: its name in the feed (empty: the one without types), its folder, its version."""
+    """One table of a published moment: its name in the feed (empty: the one without types), its folder, its version.
+
+    ``stopped_after``: the table is stopped, and shows the feed up to this sequence id alone.
+    """
 
     table: list[str]
     path: str
     version: int
+    stopped_after: int | UnsetType = UNSET
 
 
 class PublishedFile(Versioned, frozen=True, kw_only=True, rename="kebab"):
-    """``published.json``: one moment of the feed, and the Delta version of each table that shows it."""
+    """``published.json``: one moment of the feed, and the Delta version of each table that shows it.
+
+    ``commit_ts``: the greatest WATERMARK at or below the moment: all that was committed up to it is in the tables.
+    """
 
     feed: str
     incarnation: str
@@ -75,8 +93,10 @@ class PublishedFile(Versioned, frozen=True, kw_only=True, rename="kebab"):
     lsn: str
     published_at: str
     tables: list[PublishedTable]
+    commit_ts: int | UnsetType = UNSET
 
 
+_MORE: Final = ("reached", "tables", "left", "publishes", "cleaned")
 F = TypeVar("F", bound=Versioned)
 
 
@@ -97,6 +117,22 @@ def folder_of(table: TableName) -> str:
     # No other name has two such signs in a row, but at its beginning.
     hashed = hashlib.sha256(name.encode()).hexdigest()[:32]
     return f"{name[: FOLDER_BYTES_MAX - len(hashed) - 2]}~~{hashed}"
+
+
+def free_folder(table: TableName, identity: int, taken: Iterable[str]) -> str:
+    """Return a folder for a captured table that is none of ``taken``: another table of that name had, or has, its own.
+
+    A sign and two hex digits stand for a character in :func:`folder_of`, so what ends like this is no other table's.
+    """
+    name = folder_of(table)
+    used = set(taken)
+    number = 0
+    found = name
+    while found in used:
+        number += 1
+        mark = f"~v{identity}" if number == 1 else f"~v{identity}-{number}"
+        found = f"{name[: FOLDER_BYTES_MAX - len(mark)]}{mark}"
+    return found
 
 
 def _escaped(char: str) -> str:
@@ -124,6 +160,23 @@ def newest_version(table: Path) -> int | None:
 def read_published(to: Path) -> PublishedFile | None:
     """Return what was published last in the tables' folder ``to``; None if nothing was yet."""
     return _read(to / FOLDER / "published.json", PublishedFile)
+
+
+def read_tables_file(to: Path) -> TablesFile | None:
+    """Return what is known of the tables in the folder ``to``; None if there are none. A running job may be ahead of it."""
+    return _read(to / FOLDER / "tables.json", TablesFile)
+
+
+def leave_request(to: Path, request: Request, *, disk: Disk | None = None) -> None:
+    """Leave a request for the job that keeps the tables in ``to``: durably, and one for each table."""
+    folder = to / FOLDER / REQUESTS
+    disk = disk or Disk()
+    disk.make_folder(folder)
+    disk.write_whole(folder / _request_name(request), msgspec.json.encode(request))
+
+
+def _request_name(request: Request) -> str:
+    return f"{hashlib.sha256(msgspec.json.encode(request.table)).hexdigest()[:32]}.json"
 
 
 class Ledger:
@@ -159,6 +212,7 @@ class Ledger:
         self.incarnation = incarnation
         self.schemas = SchemaHistory(list(found.schemas))
         self._begun = found.begun
+        self._more = {name: getattr(found, name) for name in _MORE}
 
     def _check(self, found: TablesFile, feed: str, incarnation: str) -> None:
         if found.feed != feed:
@@ -177,13 +231,63 @@ class Ledger:
         fresh = self.schemas.add(schemas)
         if fresh or last > self._begun:
             self._begun = max(self._begun, last)
-            file = TablesFile(
-                feed=self.feed,
-                incarnation=self.incarnation,
-                schemas=list(self.schemas.placed),
-                begun=self._begun,
-            )
-            self._write("tables.json", file)
+            self._save()
+
+    @property
+    def reached(self) -> Reached | None:
+        """The end of the last batch that is merged whole; None if nothing of a captured feed is."""
+        return self._more["reached"] or None
+
+    @property
+    def tables(self) -> list[CapturedTable]:
+        """The captured tables, by identity, as they were when the ledger was last kept."""
+        return list(self._more["tables"] or ())
+
+    @property
+    def left(self) -> list[LeftFolder]:
+        """The folders that no published moment names any more."""
+        return list(self._more["left"] or ())
+
+    @property
+    def publishes(self) -> list[str]:
+        """Times of publishes, one an hour at most, in order."""
+        return list(self._more["publishes"] or ())
+
+    @property
+    def cleaned(self) -> dict[str, str]:
+        """When the old files of each folder were removed last."""
+        return dict(self._more["cleaned"] or {})
+
+    def keep(self, **members: Any) -> None:
+        """Replace members of ``tables.json`` durably: reached, tables, left, publishes, cleaned."""
+        self._more |= members
+        self._save()
+
+    def update(self, table: CapturedTable) -> None:
+        """Keep one captured table durably: it replaces the one of its identity."""
+        others = [one for one in self.tables if one.identity != table.identity]
+        self.keep(tables=sorted([*others, table], key=lambda one: one.identity))
+
+    def requests(self) -> list[Request]:
+        """Return what operators ask for."""
+        found = sorted((self.folder / REQUESTS).glob("*.json"))
+        return [msgspec.json.decode(path.read_bytes(), type=Request) for path in found]
+
+    def served(self, request: Request) -> None:
+        """Forget a request."""
+        (self.folder / REQUESTS / _request_name(request)).unlink(missing_ok=True)
+
+    def _save(self) -> None:
+        file = TablesFile(
+            feed=self.feed,
+            incarnation=self.incarnation,
+            schemas=list(self.schemas.placed),
+            begun=self._begun,
+            # A program of version 1 would pass over what it does not know, and show captured tables wrongly.
+            readable_from=2 if self.tables else 1,
+            **self._more,
+        )
+        self._write("tables.json", file)
 
     def may_publish(self, last: int) -> bool:
         """Tell whether tables merged up to ``last`` show one moment: not if one may be ahead of it.

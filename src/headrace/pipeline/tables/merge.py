@@ -35,8 +35,8 @@ APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 """Session settings that name the (application, version) of every Delta commit made under them."""
 
-_MAPPING: Final = "delta.columnMapping.mode"
-_MAPPED: Final = set(" ,;{}()\n\t=")
+COLUMN_MAPPING: Final = "delta.columnMapping.mode"
+MAPPED_CHARACTERS: Final = set(" ,;{}()\n\t=")
 """Characters that a column's name can have only where Delta keeps names apart from the files' own."""
 
 EXACT_WRITES: Final = {
@@ -167,8 +167,8 @@ def _merge(spark: SparkSession, path: Path, typed: DataFrame, cleared_at: int) -
 
 
 def _properties(columns: Sequence[str]) -> dict[str, str]:
-    needed = any(_MAPPED & set(name) for name in columns)
-    return {_MAPPING: "name"} if needed else {}
+    needed = any(MAPPED_CHARACTERS & set(name) for name in columns)
+    return {COLUMN_MAPPING: "name"} if needed else {}
 
 
 def _statements(path: Path, change: Evolution, kinds: dict[str, str]) -> list[str]:
@@ -176,9 +176,9 @@ def _statements(path: Path, change: Evolution, kinds: dict[str, str]) -> list[st
         return []
     table = f"ALTER TABLE delta.{quoted(str(path))}"
     found = []
-    if change.renames or change.drops or any(_MAPPED & set(column.name) for column in change.adds):
+    if change.renames or change.drops or any(MAPPED_CHARACTERS & set(column.name) for column in change.adds):
         # Without it a rename or drop would rewrite every file.
-        found.append(f"{table} SET TBLPROPERTIES ('{_MAPPING}' = 'name')")
+        found.append(f"{table} SET TBLPROPERTIES ('{COLUMN_MAPPING}' = 'name')")
     found += [f"{table} RENAME COLUMN {quoted(old)} TO {quoted(new)}" for old, new in change.renames]
     if change.drops:
         found.append(f"{table} DROP COLUMNS ({', '.join(map(quoted, change.drops))})")

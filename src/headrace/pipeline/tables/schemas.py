@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.errors import ValueUnfit
+from headrace.errors import InvalidRequest, ValueUnfit
 
 OWN_PREFIX: Final = "_headrace_"
 """How our own columns begin; a source column may not."""
@@ -23,6 +23,18 @@ _UNREADABLE: Final = re.compile(r'["\\\x00-\x1f]')
 
 TableName = tuple[str, ...]
 """The ``table`` of an entry, such as ``("main", "accounts")``."""
+
+
+def table_name(text: str) -> TableName:
+    """Return the table that an option or a command names: ``shop.orders``, ``["shop", "a.b"]``, or nothing."""
+    if not text.startswith("["):
+        return tuple(text.split(".", 1)) if text else ()
+    try:
+        return msgspec.json.decode(text, type=TableName)
+    except msgspec.MsgspecError:
+        raise InvalidRequest(
+            f"{text[:200]!r} names no table", hint='Write DATABASE.TABLE, or ["DATABASE", "TABLE"].'
+        ) from None
 
 
 class Column(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):

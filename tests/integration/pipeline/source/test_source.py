@@ -2,64 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import FeedNotFound, FeedRecreated, InvalidRequest
-from headrace.pipeline.failures import error_of
 from headrace.wire import columns
+from tests.integration.pipeline.source.queries import Query, batch, failing, options, post
 from tests.servers import Feed, serving
-
-
-def post(feed: Feed, first: int, count: int, **members: Any) -> None:
-    """One append of ``count`` entries numbered from ``first``."""
-    entries = [
-        {"change-feed-id": feed.name, "key": f"k{number}", "changes": {"n": number}, **members}
-        for number in range(first, first + count)
-    ]
-    answer = feed.post(*entries)
-    assert answer.status_code == 200, answer.text
-
-
-def options(feed: Feed, **more: object) -> dict[str, str]:
-    given = {"server": feed.server.url, "feed": feed.name, "retry-seconds": 20}
-    return {name.replace("_", "-"): str(value) for name, value in (given | more).items()}
-
-
-def batch(spark: SparkSession, feed: Feed, **more: object) -> DataFrame:
-    return spark.read.format("headrace").options(**options(feed, **more)).load()
-
-
-class Query:
-    """A streaming query that drains the feed; ``batches`` holds the numbers of each batch, in order."""
-
-    def __init__(self, spark: SparkSession, feed: Feed, folder: Path, **more: object) -> None:
-        self._spark, self._feed, self._folder, self._more = spark, feed, folder, more
-        self.batches: list[list[int]] = []
-
-    def run(self, *, fail: bool = False) -> None:
-        def take(frame: DataFrame, number: int) -> None:
-            rows = sorted(row["sequence_id"] for row in frame.select("sequence_id").collect())
-            self.batches.append(rows)
-            if fail:
-                raise RuntimeError("the sink failed")
-
-        stream = self._spark.readStream.format("headrace").options(**options(self._feed, **self._more)).load()
-        writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(self._folder / "cp"))
-        writer.trigger(availableNow=True).start().awaitTermination(120)
-
-
-def failing(action: Callable[[], Any]) -> Exception:
-    """Our own error that the action failed with."""
-    with pytest.raises(PySparkException) as caught:
-        action()
-    return error_of(caught.value)
 
 
 def test_a_batch_read_gives_every_entry_byte_for_byte(spark: SparkSession, feed: Feed) -> None:
@@ -104,7 +57,7 @@ def test_a_batch_read_gives_every_entry_byte_for_byte(spark: SparkSession, feed:
 
 def test_a_batch_read_takes_a_range_and_the_columns_asked_for(spark: SparkSession, feed: Feed) -> None:
     post(feed, 1, 20)
-    given = options(feed, to=12) | {"from": "5"}
+    given = options(feed, start=5, end=12)
     reader = spark.read.format("headrace").options(**given).schema("value BINARY, sequence_id BIGINT")
     rows = reader.load().collect()
     assert [row["sequence_id"] for row in rows] == list(range(5, 13))
@@ -132,12 +85,12 @@ def test_a_stream_goes_on_exactly_where_it_stopped(spark: SparkSession, tmp_path
         post(feed, 9, 2)
         # The batch that failed comes again as it was, although there is more by now.
         query.run()
-        assert query.batches == [[1, 2, 3, 4], [1, 2, 3, 4], [5, 6, 7, 8, 9, 10]]
+        assert query.ids == [[1, 2, 3, 4], [1, 2, 3, 4], [5, 6, 7, 8, 9, 10]]
         server.restart()
         assert feed.register().status_code == 200
         post(feed, 11, 1)
         query.run()
-        assert query.batches[3:] == [[11]]
+        assert query.ids[3:] == [[11]]
     with serving(tmp_path / "another") as server:
         feed = Feed(server, "f::1")
         assert feed.register().status_code == 200
@@ -151,8 +104,8 @@ def test_head_stays_where_it_was_when_the_query_began(
     spark: SparkSession, feed: Feed, tmp_path: Path
 ) -> None:
     post(feed, 1, 3)
-    query = Query(spark, feed, tmp_path, **{"from": "head"})
+    query = Query(spark, feed, tmp_path, start="head")
     query.run()
     post(feed, 4, 2)
     query.run()
-    assert [rows for rows in query.batches if rows] == [[4, 5]]
+    assert query.ids == [[4, 5]]

@@ -1,0 +1,158 @@
+"""Reading a backup: KWAL segments through ``format("headrace.wal")`` to Spark's noop sink, on local[2].
+
+The bare limit is Spark reading the same rows, with all columns, from uncompressed Parquet. ``few-columns`` asks for three.
+Processor time is that of the JVM and all its Python workers.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.support.harness import Bench, Figures, arguments, publish
+from headrace.entries.entry import Change
+from headrace.entries.lsn import ZERO, Lsn
+from headrace.pipeline.session import SessionSettings, open_session
+from headrace.pipeline.wal import FORMAT
+from headrace.pipeline.wal.source import register
+from headrace.wire.entry import encode_half, stamp
+from headrace.wire.kwal import Sealed, SegmentWriter
+from headrace.wire.kwal_columns import Segment
+from headrace.wire.kwal_feeds import survey
+from headrace.wire.kwal_manifest import Manifest, Predecessor, encode_manifest
+
+ARMS = ("parquet", "wal", "few-columns")
+FEW = "sequence_id BIGINT, key BINARY, value BINARY"
+CORES = 2
+APPEND = 1_000
+"""Entries of an append."""
+VALUE_BYTES = 256
+TS = 1_800_000_000_000 << 18
+
+
+def _write_segments(folder: Path, entries: int, segment_bytes: int) -> None:
+    """Write segments of ``entries`` entries in all, with their manifests."""
+    before: Sealed | None = None
+    writer = SegmentWriter()
+    for first in range(1, entries + 1, APPEND):
+        ts = TS + first
+        halves = [
+            encode_half(Change(os.urandom(VALUE_BYTES), key=f"key-{number:012d}".encode()))
+            for number in range(first, first + APPEND)
+        ]
+        body, lengths = stamp(
+            halves, global_ts=ts, region_id=1, first_sequence_id=first, tenant="t", key_prefix="main:t:bench:"
+        )
+        sizes = memoryview(lengths).cast("I").tolist()
+        writer.add(body, sizes, Lsn(ts, 1, first), Lsn(ts, 1, first + APPEND - 1))
+        if writer.size >= segment_bytes or first + APPEND > entries:
+            before = _finish(folder, writer.seal(), before)
+            writer = SegmentWriter()
+
+
+def _finish(folder: Path, segment: Sealed, before: Sealed | None) -> Sealed:
+    data = b"".join(segment.pieces)
+    (folder / str(segment.name)).write_bytes(data)
+    runs = survey(Segment(data, where=str(segment.name)).blocks())
+    manifest = Manifest(
+        segment=str(segment.name),
+        first_lsn=str(segment.name.first),
+        last_lsn=str(segment.name.last),
+        entries=segment.entries,
+        size=segment.size,
+        crc=segment.crc,
+        walked_from=str(before.name.last if before is not None else ZERO),
+        predecessor=None
+        if before is None
+        else Predecessor(name=str(before.name), last_lsn=str(before.name.last), crc=before.crc),
+        feeds=tuple(run.placed("bench", run.first_lsn.raft_index) for run in runs),
+    )
+    (folder / segment.name.manifest).write_bytes(encode_manifest(manifest))
+    return segment
+
+
+def _processes(pid: int) -> Iterator[int]:
+    """The process and all that descend from it."""
+    yield pid
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text("ascii").split():
+            yield from _processes(int(child))
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time that these have used so far, and their children that have ended."""
+    used = 0
+    for process in _processes(pid):
+        fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+        used += sum(map(int, fields[11:15]))
+    return used / os.sysconf("SC_CLK_TCK")
+
+
+def _frame(spark: SparkSession, arm: str, folder: Path, parquet: Path) -> DataFrame:
+    if arm == "parquet":
+        return spark.read.parquet(str(parquet))
+    reader = spark.read.format(FORMAT)
+    return (reader.schema(FEW) if arm == "few-columns" else reader).load(str(folder))
+
+
+def main() -> None:
+    """Write segments, and the same as Parquet; read both by turns, and print what was found."""
+    parser = arguments(__doc__, seconds=0, rounds=5)
+    parser.add_argument(
+        "--entries", type=int, default=4_000_000, help="entries in all (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--segment-mb", type=int, default=128, help="size of a segment (default: %(default)s)"
+    )
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as temporary:
+        folder, parquet = Path(temporary) / "wal", Path(temporary) / "parquet"
+        folder.mkdir()
+        _write_segments(folder, given.entries, given.segment_mb << 20)
+        settings = SessionSettings(
+            log_file=Path(temporary) / "spark.log", name="bench", master=f"local[{CORES}]"
+        )
+        spark = open_session(settings)
+        register(spark)
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None
+        jvm = gateway.proc.pid
+        whole = spark.read.format(FORMAT).load(str(folder))
+        whole.write.option("compression", "none").parquet(str(parquet))
+        assert spark.read.parquet(str(parquet)).count() == given.entries
+
+        def measure(arm: str) -> Figures:
+            frame = _frame(spark, arm, folder, parquet)
+            begun, begun_cpu = time.perf_counter(), _cpu_s(jvm)
+            frame.write.format("noop").mode("overwrite").save()
+            took_s, cpu_s = time.perf_counter() - begun, _cpu_s(jvm) - begun_cpu
+            return {
+                "entries/s": given.entries / took_s,
+                "entries/s/core": given.entries / took_s / CORES,
+                "entries/cpu-s": given.entries / cpu_s,
+            }
+
+        for arm in ARMS:
+            measure(arm)  # the JVM compiles what it runs, workers start
+        bench = Bench(
+            "pipeline_wal",
+            ARMS,
+            {
+                "entries": given.entries,
+                "value-bytes": VALUE_BYTES,
+                "segment-mb": given.segment_mb,
+                "master": f"local[{CORES}]",
+            },
+        )
+        bench.run(measure, given.rounds)
+        spark.stop()
+    publish([bench], ["entries/s", "entries/s/core", "entries/cpu-s"], given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""``headrace pipeline tables resume`` and ``rebuild``: ask the job that keeps the tables to bring one back."""
+
+from __future__ import annotations
+
+import json as json_format
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headrace.cli.spark_jobs import check_installed
+from headrace.errors import TableNotFound, Usage
+
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+def resume_command(table: str, /, *, to: str, json: Flag = False) -> int:
+    """Let a stopped table go on from its place, once what stopped it is mended.
+
+    Leaves a request, which the running job takes up at its next batch, and one that does not run at its start. If something
+    stops the table again, `headrace pipeline status` says what.
+
+    Parameters
+    ----------
+    table
+        DATABASE.TABLE, or the parts as a JSON array.
+    to
+        Folder of the tables.
+    json
+        Print one JSON document.
+    """
+    return _request(table, to, rebuild=False, as_json=json)
+
+
+def rebuild_command(table: str, /, *, to: str, json: Flag = False) -> int:
+    """Build a table anew from its first entry on, beside the old one, and swap it in whole.
+
+    Leaves a request, as `resume` does. The feed must reach back to the table's first entry, or the job have an archive that
+    does; else run `headrace capture copy`, which brings the table's rows once more.
+
+    Parameters
+    ----------
+    table
+        DATABASE.TABLE, or the parts as a JSON array.
+    to
+        Folder of the tables.
+    json
+        Print one JSON document.
+    """
+    return _request(table, to, rebuild=True, as_json=json)
+
+
+def _request(text: str, to: str, *, rebuild: bool, as_json: bool) -> int:
+    check_installed()
+    from headrace.pipeline.tables.ledger import leave_request, local_folder, read_tables_file
+    from headrace.pipeline.tables.schemas import table_name
+    from headrace.pipeline.tables.states import Request
+
+    folder, table = local_folder(to), table_name(text)
+    file = read_tables_file(folder)
+    found = [one for one in (file.tables or () if file is not None else ()) if one.table == table]
+    if not found:
+        raise TableNotFound(
+            f"{folder} has no captured table {text}",
+            hint=f"headrace pipeline status --to {to} lists the tables.",
+        )
+    if not rebuild and found[0].stopped is None:
+        raise Usage(f"table {text} is not stopped")
+    leave_request(folder, Request(table, rebuild))
+    if as_json:
+        done = "rebuild" if rebuild else "resume"
+        print(json_format.dumps({"table": list(table), "request": done, "to": str(folder)}))
+    else:
+        print(
+            "The request is there: the running job takes it up at its next batch, another one at its start."
+        )
+    return 0

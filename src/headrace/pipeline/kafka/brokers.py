@@ -1,0 +1,204 @@
+"""The Kafka cluster as the driver sees it: topics, and the few messages that are no rows. Rows go by Spark's connector.
+
+Kafka's own Java client does it, in the driver's JVM: the same one that the connector has, told the same.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace.errors import BrokerUnavailable, ConfigInvalid, MessageTooLarge, SetupMissing, TopicUnfit
+from headrace.pipeline.kafka.topics import TopicFacts
+
+ANSWER_S_MAX: Final = 60
+"""How long a question about topics may take, with all repetitions by the client."""
+LOOK_S: Final = 0.1
+"""Time between two looks whether a new topic is seen."""
+CLOSE_S_MAX: Final = 5
+"""How long what is closed may take: everything that counts is acknowledged by then."""
+
+_UNKNOWN: Final = "UnknownTopicOrPartitionException"
+_THERE: Final = "TopicExistsException"
+_TERMINAL: Final = {
+    "InvalidReplicationFactorException": TopicUnfit,
+    "InvalidPartitionsException": TopicUnfit,
+    "InvalidTopicException": TopicUnfit,
+    "PolicyViolationException": TopicUnfit,
+    "TopicAuthorizationException": TopicUnfit,
+    "ClusterAuthorizationException": TopicUnfit,
+    "RecordTooLargeException": MessageTooLarge,
+    "SaslAuthenticationException": ConfigInvalid,
+    "SslAuthenticationException": ConfigInvalid,
+    "ConfigException": ConfigInvalid,
+    "InvalidConfigurationException": ConfigInvalid,
+}
+"""Kafka's exceptions that no repetition mends, and what they are here."""
+_IN_TEXT: Final = re.compile(r"org\.apache\.kafka\.[a-z.]*([A-Z]\w*Exception): ?([^\n]*)")
+
+
+class Sending(NamedTuple):
+    """One message for some partitions of a topic."""
+
+    topic: str
+    partitions: Sequence[int]
+    value: bytes
+
+
+class Brokers:
+    """A connection to the cluster, for one job. Close it, or use it as a ``with``."""
+
+    def __init__(
+        self, spark: SparkSession, connection: Mapping[str, str], producer: Mapping[str, str]
+    ) -> None:
+        """``connection`` and ``producer`` are properties of Kafka's client (:mod:`headrace.pipeline.kafka.client`)."""
+        # PySpark has no public way to its JVM; Delta's Python side goes this one too.
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._kafka = jvm.org.apache.kafka
+        self._producer_properties = dict(producer)
+        self._producer: Any = None
+        try:
+            made = self._kafka.clients.admin.AdminClient.create(
+                {**connection, "default.api.timeout.ms": str(ANSWER_S_MAX * 1000)}
+            )
+        except TypeError:
+            raise SetupMissing(
+                "this Spark session has no Kafka connector", hint="Open it with SessionSettings(kafka=True)."
+            ) from None
+        except Py4JJavaError as error:
+            raise error_of_kafka(error, "Kafka's client can't be made") from None
+        self._admin: Any = made
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
+        """Return those of the topics that are there, all of whose partitions have a leader.
+
+        BrokerUnavailable if no broker answers; ConfigInvalid if it refuses us.
+        """
+        found: dict[str, int] = {}
+        for name, future in dict(self._admin.describeTopics(list(topics)).topicNameValues()).items():
+            try:
+                found[str(name)] = len(future.get().partitions())
+            except Py4JJavaError as error:
+                if _kind(error) != _UNKNOWN:
+                    raise error_of_kafka(error, f"the topic {name} can't be looked at") from None
+        return {name: TopicFacts(count, self._message_bytes_max(name)) for name, count in found.items()}
+
+    def create(self, topic: str, partitions: int, replication: int) -> None:
+        """Make a topic, and wait until it is seen; nothing if it is there.
+
+        TopicUnfit if the brokers refuse to, BrokerUnavailable if it is not seen in time.
+        """
+        new = self._kafka.clients.admin.NewTopic(topic, partitions, replication)
+        what = (
+            f"the topic {topic} with {partitions} partitions, replication factor {replication}, can't be made"
+        )
+        try:
+            self._admin.createTopics([new]).all().get()
+        except Py4JJavaError as error:
+            if _kind(error) != _THERE:
+                raise error_of_kafka(error, what) from None
+        # Each broker learns of it at its own time, and any of them may be asked.
+        deadline = time.monotonic() + ANSWER_S_MAX
+        while not self.describe([topic]):
+            if time.monotonic() >= deadline:
+                raise BrokerUnavailable(f"the topic {topic} was made, and is not seen")
+            time.sleep(LOOK_S)
+
+    def send(self, messages: Sequence[Sending]) -> None:
+        """Send messages without keys, in this order in each partition; all are acknowledged when it returns.
+
+        BrokerUnavailable after two minutes without an answer. What was sent until then may or may not be there.
+        """
+        if not messages:
+            return
+        try:
+            if self._producer is None:
+                serializer = self._kafka.common.serialization.ByteArraySerializer
+                self._producer = self._kafka.clients.producer.KafkaProducer(
+                    self._producer_properties, serializer(), serializer()
+                )
+            record = self._kafka.clients.producer.ProducerRecord
+            under_way = [
+                self._producer.send(record(one.topic, partition, None, one.value))
+                for one in messages
+                for partition in one.partitions
+            ]
+            self._producer.flush()
+            for future in under_way:
+                future.get()
+        except Py4JJavaError as error:
+            # A producer that failed may be of no use any more, whatever it failed by.
+            self._close_producer()
+            topics = ", ".join(sorted({one.topic for one in messages}))
+            raise error_of_kafka(error, f"what was sent to {topics} was not acknowledged") from None
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._close_producer()
+        self._admin.close(self._jvm.java.time.Duration.ofSeconds(CLOSE_S_MAX))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _close_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close(self._jvm.java.time.Duration.ofSeconds(CLOSE_S_MAX))
+
+    def _message_bytes_max(self, topic: str) -> int:
+        resources = self._kafka.common.config.ConfigResource
+        place = resources(resources.Type.TOPIC, topic)
+        try:
+            config = self._admin.describeConfigs([place]).all().get().get(place)
+        except Py4JJavaError as error:
+            raise error_of_kafka(error, f"the settings of the topic {topic} can't be read") from None
+        return int(config.get("max.message.bytes").value())
+
+
+def error_of_kafka(error: Py4JError, what: str) -> Exception:
+    """Return an error of Kafka's client as one of ours; ``what`` failed."""
+    detail = f"{what}: {_said(error)}"
+    return _TERMINAL.get(_kind(error), BrokerUnavailable)(detail)
+
+
+def error_of_write(failure: PySparkException) -> Exception | None:
+    """Return why Spark's connector could not write, as one of ours; None if the reason is none of Kafka's."""
+    found = _IN_TEXT.findall(str(failure))
+    if not found:
+        return None
+    kind, said = found[-1]
+    known = [_TERMINAL[name] for name, _ in found if name in _TERMINAL]
+    return (known[0] if known else BrokerUnavailable)(
+        f"rows were not acknowledged: {kind}: {said.strip()}"[:500]
+    )
+
+
+def _root(error: Py4JError) -> Any:
+    """Return the Java exception that is behind those that only say that another one came."""
+    found = getattr(error, "java_exception", None)
+    while found is not None and found.getCause() is not None:
+        found = found.getCause()
+    return found
+
+
+def _kind(error: Py4JError) -> str:
+    found = _root(error)
+    return "" if found is None else str(found.getClass().getSimpleName())
+
+
+def _said(error: Py4JError) -> str:
+    found = _root(error)
+    return str(error) if found is None else str(found.getMessage() or found.getClass().getSimpleName())

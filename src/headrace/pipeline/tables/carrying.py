@@ -1,0 +1,154 @@
+"""Steps of a captured table's plan -> its Delta table. DataFrame in, Delta out; called by the tables job.
+
+Every step may be repeated, after a kill anywhere: rows are merged by (commitTs, sequence id), and carry the transaction
+version that :mod:`headrace.pipeline.tables.merge` explains; column changes are counted by the commits they made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
+
+from headrace.errors import ValueUnfit
+from headrace.pipeline.tables.ledger import newest_version
+from headrace.pipeline.tables.merge import COLUMN_MAPPING, MAPPED_CHARACTERS
+from headrace.pipeline.tables.rows import GONE, SEQUENCE_ID, quoted
+from headrace.pipeline.tables.simple.rows import COMMIT_TS, OWN_DDL, typed_batches, typed_ddl
+from headrace.pipeline.tables.simple.steps import Evolve, Reading, Rows, TableColumn
+
+_NEWER: Final = f"(s.{COMMIT_TS} > t.{COMMIT_TS} OR (s.{COMMIT_TS} = t.{COMMIT_TS} AND s.{SEQUENCE_ID} > t.{SEQUENCE_ID}))"
+_NTZ: Final = "timestamp_ntz"
+
+PROPERTIES: Final = {
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.deletedFileRetentionDuration": "interval 2 days",
+}
+"""What every table is made with, so that its log and files stay bounded. The job itself keeps what readers may rely on."""
+
+
+def make(spark: SparkSession, path: Path, columns: Sequence[TableColumn]) -> None:
+    """Make an empty table, if it isn't there."""
+    if newest_version(path) is None:
+        _empty_frame(spark, columns).write.format("delta").options(**_properties(columns)).save(str(path))
+
+
+def empty(spark: SparkSession, path: Path, columns: Sequence[TableColumn]) -> None:
+    """Take all rows out of a table, and give it exactly these columns; one commit. It is made if it isn't there."""
+    if newest_version(path) is None:
+        make(spark, path, columns)
+        return
+    writer = _empty_frame(spark, columns).write.format("delta").mode("overwrite")
+    writer.option("overwriteSchema", "true").options(**_properties(columns)).save(str(path))
+
+
+def merge_rows(spark: SparkSession, path: Path, entries: DataFrame, step: Rows) -> None:
+    """Merge the rows of a step; ``entries``: the batch. ValueUnfit comes as the text of a JVM error."""
+    rows = _net(rows_of(entries, step), step.reading)
+    if newest_version(path) == 0:
+        # Just made: nothing is there to be merged with.
+        fresh = rows.where(~F.col(GONE)).drop(GONE)
+        fresh.write.format("delta").mode("append").save(str(path))
+        return
+    columns = {quoted(name): f"s.{quoted(name)}" for name in rows.columns if name != GONE}
+    same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in step.reading.key)
+    (
+        DeltaTable.forPath(spark, str(path))
+        .alias("t")
+        .merge(rows.alias("s"), same)
+        .whenMatchedDelete(f"s.{GONE} AND {_NEWER}")
+        .whenMatchedUpdate(_NEWER, set=dict(columns))
+        .whenNotMatchedInsert(f"NOT s.{GONE}", values=dict(columns))
+        .execute()
+    )
+
+
+def rows_of(entries: DataFrame, step: Rows) -> DataFrame:
+    """Return the entries of a step that are rows."""
+    names = [F.array(*[F.lit(part) for part in name]) for name in step.names]
+    mine = F.col("table").isin(*names) if len(names) > 1 else F.col("table") == names[0]
+    kept = mine & F.col("control").isNull() & F.col("sequence_id").between(step.first, step.last)
+    return entries.where(kept).select("sequence_id", "value")
+
+
+def _net(rows: DataFrame, reading: Reading) -> DataFrame:
+    """Return one row a key: the last thing that happened to it."""
+    typed = rows.mapInArrow(partial(typed_batches, reading=reading), typed_ddl(reading))
+    last = F.max_by(
+        F.struct(*[F.col(quoted(name)) for name in typed.columns]), F.struct(COMMIT_TS, SEQUENCE_ID)
+    )
+    return (
+        typed.groupBy(*[F.col(quoted(name)) for name in reading.key]).agg(last.alias("last")).select("last.*")
+    )
+
+
+def check(spark: SparkSession, path: Path, step: Evolve) -> None:
+    """Raise ValueUnfit if a row that is there would not be what the source has after this change of columns."""
+    frame = spark.read.format("delta").load(str(path)) if step.checks else None
+    for one in step.checks:
+        if frame is not None and not frame.where(f"NOT ({one.sql})").isEmpty():
+            raise ValueUnfit(
+                one.reason,
+                sequence_id=step.place,
+                table=list(step.state.name),
+                column=one.column,
+            )
+
+
+def evolve(spark: SparkSession, path: Path, step: Evolve, done: int) -> None:
+    """Give the table its new columns. ``done``: how many of this step's commits are there already."""
+    if step.in_place:
+        for statement in _statements(path, step)[done:]:
+            spark.sql(statement)
+    elif not done:
+        frame = spark.read.format("delta").load(str(path))
+        projected = [
+            F.expr(f"CAST({one.value.sql()} AS {one.kind})").alias(one.name) for one in step.projection
+        ]
+        rows = frame.select(SEQUENCE_ID, COMMIT_TS, *projected)
+        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        # A transaction of its own: the place may be that of the last merge, which Delta would take for this commit.
+        writer = writer.option("txnAppId", "headrace:columns").option("txnVersion", str(step.place))
+        writer.options(**_properties(step.after)).save(str(path))
+
+
+def _statements(path: Path, step: Evolve) -> list[str]:
+    table = f"ALTER TABLE delta.{quoted(str(path))}"
+    properties = {}
+    if step.renames or step.drops or any(MAPPED_CHARACTERS & set(column.name) for column in step.adds):
+        # Without it a rename or drop would rewrite every file.
+        properties[COLUMN_MAPPING] = "name"
+    if step.widenings:
+        properties["delta.enableTypeWidening"] = "true"
+    if any(column.kind == _NTZ for column in (*step.adds, *step.widenings)):
+        properties["delta.feature.timestampNtz"] = "supported"
+    found = []
+    if properties:
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        found.append(f"{table} SET TBLPROPERTIES ({listed})")
+    if step.drops:
+        found.append(f"{table} DROP COLUMNS ({', '.join(map(quoted, step.drops))})")
+    found += [f"{table} RENAME COLUMN {quoted(old)} TO {quoted(new)}" for old, new in step.renames]
+    found += [f"{table} ALTER COLUMN {quoted(one.name)} TYPE {one.kind}" for one in step.widenings]
+    if step.adds:
+        found.append(f"{table} ADD COLUMNS ({_ddl(step.adds)})")
+    return found
+
+
+def _empty_frame(spark: SparkSession, columns: Sequence[TableColumn]) -> DataFrame:
+    own = f", {_ddl(columns)}" if columns else ""
+    return spark.createDataFrame([], f"{OWN_DDL}{own}")
+
+
+def _ddl(columns: Sequence[TableColumn]) -> str:
+    return ", ".join(f"{quoted(column.name)} {column.kind}" for column in columns)
+
+
+def _properties(columns: Sequence[TableColumn]) -> dict[str, str]:
+    odd = any(MAPPED_CHARACTERS & set(column.name) for column in columns)
+    return PROPERTIES | ({COLUMN_MAPPING: "name"} if odd else {})

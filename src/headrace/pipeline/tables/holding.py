@@ -1,0 +1,69 @@
+"""Who holds retention for the tables of a folder: a listener at the server, at the least place that they still need.
+
+A stopped table needs everything after the place where it stopped. The server waits for a listener that it has seen within
+its ``--subscriber-expiry`` (a day), and no longer than the byte cap allows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Final
+
+from headrace.errors import HeadraceError
+from headrace.pipeline.connection import Connection
+from headrace.pipeline.source.acking import Acks
+from headrace.pipeline.source.offset import Offset, Place
+from headrace.pipeline.tables.ledger import Ledger
+from headrace.runtime.logs import get_logger
+
+logger = get_logger("pipeline")
+
+SEEN_S: Final = 60.0
+"""A place is told again after so many seconds, though it is the same, so that the server sees who holds."""
+
+
+def listener_of(ledger: Ledger) -> str:
+    """Return the name of the listener that holds for this folder: another folder's, or another path's, is another one."""
+    return f"tables-{hashlib.sha256(str(ledger.to).encode()).hexdigest()[:16]}"
+
+
+def place_of(ledger: Ledger) -> Place | None:
+    """Return up to where nothing is needed any more: what is published, or the first stop below it; None for nothing yet."""
+    published = ledger.published
+    if published is None:
+        return None
+    least = min((one.stopped.after for one in ledger.tables if one.stopped is not None), default=None)
+    if least is None or least >= published.sequence_id:
+        return Place(incarnation=published.incarnation, sequence_id=published.sequence_id, lsn=published.lsn)
+    return Place(incarnation=published.incarnation, sequence_id=least)
+
+
+class Holding:
+    """Tells the server what the tables of one ledger still need. For one thread; a server that is away is told later."""
+
+    def __init__(self, server: Connection, ledger: Ledger) -> None:
+        """Register the listener. If the server does not let it hold, the log says so, and nothing holds."""
+        self._acks = Acks(server, listener_of(ledger))
+        self._ledger = ledger
+        self._told: Place | None = None
+        self._told_at = 0.0
+        self._refused = not self._tried(lambda: self._acks.register([ledger.feed]))
+
+    def tell(self) -> None:
+        """Tell the place, if it is another one or was not told for a while."""
+        place = place_of(self._ledger)
+        now = time.monotonic()
+        if self._refused or place is None or (place == self._told and now - self._told_at < SEEN_S):
+            return
+        self._told, self._told_at = place, now
+        self._tried(lambda: self._acks.report(Offset({self._ledger.feed: place})))
+
+    def _tried(self, call: Callable[[], None]) -> bool:
+        try:
+            call()
+        except HeadraceError as error:
+            logger.warning("retention does not wait for the tables", code=error.code, detail=error.detail)
+            return False
+        return True

@@ -1,0 +1,171 @@
+"""``spark.read.format("headrace.tables")``: a published table, exactly at the version that its folder's moment names.
+
+Options::
+
+    path      the tables' folder, as ``headrace pipeline tables --to`` has it; required
+    table     DATABASE.TABLE, or the parts of its name as a JSON array; left out: the table of entries that name none
+    stopped   refuse (default), or accept: a stopped table is read as it was when it stopped
+
+The moment is chosen when the frame is loaded; a publish meanwhile changes nothing. :func:`read_table` reads the same through
+Delta's own reader, which skips files by their statistics: prefer it where you have the session in hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any, Final
+
+from msgspec import UNSET
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from headrace.errors import InvalidRequest, Stopped
+from headrace.pipeline.tables.ledger import PublishedFile, PublishedTable, local_folder, read_published
+from headrace.pipeline.tables.schemas import OWN_PREFIX, TableName, table_name
+from headrace.pipeline.tables.snapshot_files import DataFile, Field, Snapshot, rows_of, snapshot_at
+
+FORMAT: Final = "headrace.tables"
+PARTITION_BYTES: Final = 64 << 20
+"""Files are put together into partitions of about this size: a Python task costs more than a small file."""
+
+_OPTIONS: Final = {"path", "table", "stopped"}
+
+
+class NothingPublished(Stopped):
+    """The tables of this folder have not been published yet."""
+
+    code = "nothing-published"
+    hint = "Run `headrace pipeline tables` first."
+
+
+class TableNotPublished(Stopped):
+    """The published moment has no table of this name."""
+
+    code = "table-not-published"
+    hint = (
+        "The tables that it has are listed in the message; `headrace pipeline status` says which are stopped."
+    )
+
+
+class StaleTable(Stopped):
+    """This table is stopped: what it shows is older than the moment of the others."""
+
+    code = "table-stale"
+    hint = "`headrace pipeline status` says why, and how it goes on; the option stopped=accept reads it as it is."
+
+
+def published_moment(to: str) -> PublishedFile:
+    """Return what is published in the tables' folder ``to`` now; NothingPublished, ConfigInvalid, FormatTooNew."""
+    folder = local_folder(to)
+    found = read_published(folder)
+    if found is None:
+        raise NothingPublished(f"{folder} has no published tables")
+    return found
+
+
+def published_table(moment: PublishedFile, table: TableName, *, stopped: bool = False) -> PublishedTable:
+    """Return where a table of a moment is; TableNotPublished, or StaleTable unless ``stopped`` accepts that."""
+    for one in moment.tables:
+        if tuple(one.table) == table:
+            if one.stopped_after is not UNSET and not stopped:
+                name = ".".join(table)
+                raise StaleTable(
+                    f"table {name} is stopped after sequence id {one.stopped_after}; the moment is {moment.sequence_id}"
+                )
+            return one
+    there = ", ".join(".".join(one.table) or "(entries without a table)" for one in moment.tables[:50])
+    wanted = ".".join(table) or "of entries without a table"
+    raise TableNotPublished(f"no table {wanted} is published; there are: {there or 'none'}")
+
+
+def read_table(spark: SparkSession, to: str, table: TableName, *, stopped: bool = False) -> DataFrame:
+    """Return a published table with the source's columns alone, read by Delta; errors as :func:`published_table`."""
+    moment = published_moment(to)
+    return delta_frame(spark, to, published_table(moment, table, stopped=stopped))
+
+
+def delta_frame(spark: SparkSession, to: str, table: PublishedTable) -> DataFrame:
+    """Return one version of a table, with the source's columns alone."""
+    path = str(local_folder(to) / table.path)
+    frame = spark.read.format("delta").option("versionAsOf", table.version).load(path)
+    return frame.drop(*[name for name in frame.columns if name.startswith(OWN_PREFIX)])
+
+
+class FilesPartition(InputPartition):
+    """One task's files."""
+
+    def __init__(self, files: list[DataFile]) -> None:
+        super().__init__(files)
+        self.files = files
+
+
+class HeadraceTables(DataSource):
+    """The data source ``headrace.tables``; batch reads only."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(given) - _OPTIONS)
+        if unknown:
+            raise InvalidRequest(
+                f"{FORMAT} has no option {unknown[0]!r}",
+                hint=f"The options are: {', '.join(sorted(_OPTIONS))}.",
+            )
+        path, stopped = given.get("path", ""), given.get("stopped", "refuse")
+        if not path:
+            raise InvalidRequest(
+                f"{FORMAT} needs the option path", hint="Add .option('path', DIR) or load(DIR)."
+            )
+        if stopped not in {"refuse", "accept"}:
+            raise InvalidRequest(f"{FORMAT}: stopped is refuse or accept, not {stopped[:80]!r}")
+        # Spark sends this very object on to where the read is planned, so schema and files are of one moment.
+        moment = published_moment(path)
+        one = published_table(moment, table_name(given.get("table", "")), stopped=stopped == "accept")
+        self._snapshot = snapshot_at(local_folder(path) / one.path, one.version)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        fields = [
+            {"name": field.name, "type": field.type, "nullable": True, "metadata": {}}
+            for field in self._snapshot.fields
+            if not field.name.startswith(OWN_PREFIX)
+        ]
+        return StructType.fromJson({"type": "struct", "fields": fields})
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TablesReader(self._snapshot, schema)
+
+
+class TablesReader(DataSourceReader):
+    """Reads the files of one snapshot; with ``.schema(...)`` only the columns that it names."""
+
+    def __init__(self, snapshot: Snapshot, schema: StructType) -> None:
+        known = {field.name: field for field in snapshot.fields}
+        unknown = [name for name in schema.fieldNames() if name not in known]
+        if unknown:
+            raise InvalidRequest(f"the table has no column {unknown[0]!r}")
+        self._fields: list[Field] = [known[name] for name in schema.fieldNames()]
+        self._files = snapshot.files
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        groups: list[list[DataFile]] = []
+        size = PARTITION_BYTES
+        for file in self._files:
+            if size >= PARTITION_BYTES:
+                groups.append([])
+                size = 0
+            groups[-1].append(file)
+            size += file.size
+        return [FilesPartition(group) for group in groups] or [FilesPartition([])]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the partition's rows as record batches."""
+        if not isinstance(partition, FilesPartition):
+            raise TypeError(f"{partition!r} is no partition of {FORMAT}")
+        return rows_of(partition.files, self._fields, to_arrow_schema(self._schema, timezone="UTC"))

@@ -1,0 +1,167 @@
+"""The audit: equal at one moment while the source goes on, and every tampered row, table and column found by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from headrace.cli.pipeline_audit import lines_of
+from headrace.errors import FeedRecreated
+from headrace.pipeline.audit.job import Audit, TableAudit, run_audit
+from headrace.pipeline.connection import Endpoint
+from headrace.pipeline.tables.batches import publish_again
+from headrace.pipeline.tables.job import NothingPublished, Summary
+from headrace.pipeline.tables.ledger import Ledger, read_published
+from tests.integration.pipeline.source_tables import ID, SourceTables, column
+from tests.integration.pipeline.tables.captured_source import CapturedSource
+from tests.servers import Feed
+
+Run = Callable[..., Summary]
+
+
+def audit(spark: SparkSession, to: str, server: str, entries_max: int = 1000) -> Audit:
+    found = run_audit(spark, to, Endpoint(server, retry_s=20.0), entries_max=entries_max)
+    assert not list(Path(to).glob("_headrace/audit-*"))
+    return found
+
+
+def verdict(found: Audit, *name: str) -> TableAudit:
+    return next(one for one in found.tables if tuple(one.table) == name)
+
+
+def publish_what_is_there(to: str) -> None:
+    """Let the moment name the newest versions, as somebody might who writes to the tables."""
+    moment = read_published(Path(to))
+    assert moment is not None
+    ledger = Ledger(Path(to), moment.feed, moment.incarnation)
+    publish_again(ledger)
+    ledger.close()
+
+
+def fill(source: SourceTables) -> None:
+    source.schema("accounts", ID, column("name", "string"), column("balance", "decimal(20,2)"))
+    for number in range(1, 21):
+        source.put("accounts", {"id": number, "name": f"n{number}", "balance": f"{number}.50"})
+    source.object("put", "settings", {"a": 1})
+    source.commit()
+
+
+def test_tables_are_equal_to_the_feed_at_their_moment(
+    spark: SparkSession, source: SourceTables, run: Run, feed: Feed, to: str
+) -> None:
+    with pytest.raises(NothingPublished):
+        audit(spark, to, feed.server.url)
+    fill(source)
+    run()
+    source.schema("accounts", ID, column("label", "string", was="name"), column("balance", "decimal(20,2)"))
+    source.patch("accounts", 2, {"label": "second"})
+    source.delete("accounts", 3)
+    source.put("accounts", {"id": 40, "label": None, "balance": "-0.01"})
+    source.object("patch", "settings", {"b": 2})
+    last = source.commit()
+    run()
+    # What no moment names is nobody's: readers don't see it either.
+    DeltaTable.forPath(spark, f"{to}/main.accounts").delete("id = 5")
+    source.put("accounts", {"id": 41, "label": "later", "balance": "1.00"})
+    source.commit()
+    found = audit(spark, to, feed.server.url, entries_max=23)
+    assert found.equal, found
+    assert (found.feed, found.sequence_id) == (feed.name, last)
+    assert [(table.table, table.feed.rows if table.feed else None) for table in found.tables] == [
+        ([], 1),
+        (["main", "accounts"], 20),
+    ]
+    assert all(table.feed == table.published for table in found.tables)
+
+
+def test_the_command_names_what_differs(
+    spark: SparkSession, source: SourceTables, run: Run, feed: Feed, to: str
+) -> None:
+    fill(source)
+    run()
+    accounts = DeltaTable.forPath(spark, f"{to}/main.accounts")
+    accounts.update("id = 7", {"balance": "7.51"})
+    accounts.delete("id = 9")
+    publish_what_is_there(to)
+    command = [sys.executable, "-m", "headrace.cli.app", "pipeline", "audit", "--to", to, "--json"]
+    command += ["--server", feed.server.url, "--master", "local[1]", "--scratch", str(Path(to).parent)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 1, ended.stderr
+    found = msgspec.json.decode(ended.stdout, type=Audit)
+    assert not found.equal
+    assert verdict(found).equal
+    table = verdict(found, "main", "accounts")
+    assert (table.equal, table.reason) == (False, "")
+    assert [(one.key, one.rows_in_feed, one.rows_in_table) for one in table.differences] == [
+        ('["main", "accounts", 7]', 1, 1),
+        ('["main", "accounts", 9]', 1, 0),
+    ]
+    assert lines_of(found)[2:] == [
+        "  main.accounts: DIFFERS",
+        f"    feed: 20 rows, checksum {table.feed.checksum if table.feed else ''}",
+        f"    published: 19 rows, checksum {table.published.checksum if table.published else ''}",
+        '    ["main", "accounts", 7]: another row',
+        '    ["main", "accounts", 9]: only in the feed',
+        "1 of 2 tables differ",
+    ]
+
+
+def test_tables_and_columns_that_are_not_the_same_are_told(
+    spark: SparkSession, source: SourceTables, run: Run, feed: Feed, to: str
+) -> None:
+    fill(source)
+    source.schema("orders", ID)
+    source.put("orders", {"id": 1})
+    source.commit()
+    run()
+    spark.sql(f"ALTER TABLE delta.`{to}/main.accounts` ADD COLUMN extra INT")
+    publish_what_is_there(to)
+    path = Path(to) / "_headrace" / "published.json"
+    moment = msgspec.json.decode(path.read_bytes())
+    orders = next(one for one in moment["tables"] if one["table"] == ["main", "orders"])
+    orders["table"] = ["main", "others"]
+    path.write_bytes(msgspec.json.encode(moment))
+    found = audit(spark, to, feed.server.url)
+    assert verdict(found, "main", "accounts").reason == "its columns are others: extra int"
+    assert verdict(found, "main", "orders").reason == "it is not published"
+    assert verdict(found, "main", "others").reason == "the feed has no such table"
+    path.write_bytes(msgspec.json.encode(moment | {"incarnation": "another"}))
+    with pytest.raises(FeedRecreated, match="are of the incarnation another"):
+        audit(spark, to, feed.server.url)
+
+
+def test_captured_tables(spark: SparkSession, captured: CapturedSource) -> None:
+    captured.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(10), d DECIMAL(5,2))",
+        "INSERT INTO t VALUES (1, 'x', 1.5), (2, NULL, 2)",
+    )
+    captured.settle()
+    captured.run()
+    captured.sql(
+        "ALTER TABLE t RENAME COLUMN a TO b, ADD COLUMN n INT NOT NULL DEFAULT 7",
+        "UPDATE t SET id = 9 WHERE id = 1",
+        "INSERT INTO t VALUES (4, 'q', 4.44, 5)",
+        "DELETE FROM t WHERE id = 2",
+    )
+    captured.settle()
+    captured.run()
+    found = audit(spark, captured.to, captured.server.url)
+    assert found.equal, found
+    name = captured.database.name
+    (table,) = found.tables
+    assert (table.table, table.feed and table.feed.rows, found.commit_ts is not None) == (
+        [name, "t"],
+        2,
+        True,
+    )
+    DeltaTable.forPath(spark, f"{captured.to}/{name}.t").update("id = 9", {"n": "8"})
+    publish_what_is_there(captured.to)
+    (table,) = audit(spark, captured.to, captured.server.url).tables
+    assert [one.key for one in table.differences] == ['{"id":"9"}']

@@ -1,0 +1,127 @@
+"""A real Spark cluster on this machine: one master and several workers, for ``--master spark://``.
+
+``with SparkCluster() as cluster: ... cluster.url ... cluster.kill_worker(0)``. A worker dies with all that it started, as a
+machine does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import httpx
+
+from headrace.pipeline.java import find_java
+from tests.ports import free_port
+from tests.waiting import wait_until
+
+START_S_MAX: Final = 120.0
+STOP_S_MAX: Final = 60.0
+WORKER_MEMORY: Final = "1g"
+EXECUTOR_MEMORY: Final = "768m"
+"""One executor fits a worker, so that each worker gets one."""
+
+
+class SparkCluster:
+    """``workers`` workers of one core each."""
+
+    def __init__(self, workers: int = 2) -> None:
+        self.folder = Path()
+        self.url = ""
+        self._page = ""
+        self._count = workers
+        self._master: subprocess.Popen[bytes] | None = None
+        self._workers: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> SparkCluster:
+        self.folder = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
+        port, page = free_port(), free_port()
+        self.url, self._page = f"spark://127.0.0.1:{port}", f"http://127.0.0.1:{page}/json/"
+        try:
+            words = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page)]
+            self._master = self._start("master", "org.apache.spark.deploy.master.Master", *words)
+            wait_until(lambda: self._state() is not None, START_S_MAX, what="Spark's master to answer")
+            for number in range(self._count):
+                words = ["--host", "127.0.0.1", "--port", str(free_port()), "--webui-port", str(free_port())]
+                words += ["--cores", "1", "--memory", WORKER_MEMORY]
+                words += ["--work-dir", str(self.folder / f"work-{number}"), self.url]
+                kind = "org.apache.spark.deploy.worker.Worker"
+                self._workers.append(self._start(f"worker-{number}", kind, *words))
+            wait_until(lambda: self.alive() == self._count, START_S_MAX, what="Spark's workers to register")
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def alive(self) -> int:
+        """How many workers the master counts on."""
+        state = self._state() or {}
+        return sum(worker["state"] == "ALIVE" for worker in state.get("workers", []))
+
+    def executors(self) -> list[Path]:
+        """The folders of the executors that were started so far; each has its ``stderr``."""
+        return sorted(self.folder.glob("work-*/app-*/*"))
+
+    def kill_worker(self, number: int) -> None:
+        """SIGKILL one worker, its executors and their Python processes' parent: nothing is finished."""
+        self._kill(self._workers[number])
+
+    def log(self) -> str:
+        """What master, workers and executors wrote last."""
+        files = [*self.folder.glob("*.log"), *(folder / "stderr" for folder in self.executors())]
+        return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in files)
+
+    def _start(self, name: str, kind: str, *words: str) -> subprocess.Popen[bytes]:
+        spec = find_spec("pyspark")
+        assert spec is not None
+        assert spec.origin is not None
+        home = Path(spec.origin).parent
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYTHON"))},
+            "SPARK_HOME": str(home),
+            "JAVA_HOME": str(find_java().home),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_DIRS": str(self.folder),
+        }
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [str(home / "bin" / "spark-class"), kind, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def _state(self) -> dict[str, Any] | None:
+        for process in (self._master, *self._workers):
+            assert process is None or process.poll() in {None, -signal.SIGKILL}, f"it ended:\n{self.log()}"
+        try:
+            answer = httpx.get(self._page, timeout=5, trust_env=False)
+        except httpx.HTTPError:
+            return None
+        found: dict[str, Any] | None = answer.json() if answer.status_code == 200 else None
+        return found
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(STOP_S_MAX)
+
+    def _end(self) -> None:
+        for process in (*self._workers, *([self._master] if self._master is not None else [])):
+            self._kill(process)
+        shutil.rmtree(self.folder)

@@ -1,0 +1,103 @@
+"""What becomes of a batch, by what the feed says of the one before it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from headrace.errors import BatchChanged, BatchSplit, BatchStale, FormatTooNew, SinkTaken
+from headrace.pipeline.sink.position import (
+    UNSETTLED,
+    Place,
+    Settlement,
+    SinkPosition,
+    decode,
+    encode,
+    place_of,
+)
+from headrace.wire.documents import LastFrame
+
+OWN = SinkPosition(query="q", batch=7, attempt="second", task=0)
+LAST = LastFrame(first_sequence_id=40, count=3)
+NEXT = 50  # other producers have appended since
+
+
+def placed(
+    found: SinkPosition | None, rows: int = 3, settled: Settlement = UNSETTLED, own: SinkPosition = OWN
+) -> Place | None:
+    last = LAST if found is not None else None
+    return place_of(own, rows, feed="f", next_sequence_id=NEXT, last=last, found=found, settled=settled)
+
+
+def found(**differences: object) -> SinkPosition:
+    """The batch as an earlier attempt of it left it, save what differs."""
+    return msgspec.structs.replace(OWN, **({"attempt": "first"} | differences))
+
+
+def test_a_later_version_is_read_as_far_as_it_says() -> None:
+    text = encode(OWN)
+    assert decode(text) == OWN
+    later = text.replace(b'"task":0', b'"task":0,"new":true').replace(b'"written-as":1', b'"written-as":2')
+    assert decode(later) == OWN
+    with pytest.raises(FormatTooNew, match="sink position"):
+        decode(text.replace(b'"readable-from":1', b'"readable-from":2'))
+
+
+@pytest.mark.parametrize("other", [b"", b"\xff", b"[]", b"0-1-4711", b'{"readable-from":1,"gtid":"0-1-2"}'])
+def test_the_position_of_another_kind_of_producer_is_told(other: bytes) -> None:
+    with pytest.raises(SinkTaken, match="not made by Spark's sink"):
+        decode(other)
+
+
+@pytest.mark.parametrize("before", [None, found(batch=6), found(batch=0, task=5)])
+def test_a_new_batch_goes_to_the_end(before: SinkPosition | None) -> None:
+    assert placed(before) == Place(NEXT, stored=False)
+
+
+@pytest.mark.parametrize("same", [found(), found(task=3), OWN])
+def test_a_batch_that_is_there_names_the_place_where_it_stands(same: SinkPosition) -> None:
+    # Another task number is no split where it is another attempt: the data frame was put into one task meanwhile.
+    assert placed(same) == Place(40, stored=True)
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_fewer_or_more_rows_are_another_batch(rows: int) -> None:
+    with pytest.raises(
+        BatchChanged, match=r"the feed f holds batch 7 of the query q as the entries 40 to 42"
+    ):
+        placed(found(), rows)
+
+
+def test_two_tasks_of_one_attempt_are_a_split_batch() -> None:
+    with pytest.raises(BatchSplit, match=r"the rows of task 4 of batch 7; task 0 has rows"):
+        placed(found(attempt=OWN.attempt, task=4))
+
+
+def test_an_older_batch_is_stale() -> None:
+    with pytest.raises(BatchStale, match=r"they are batch 8 of the query q, this is batch 7"):
+        placed(found(batch=8))
+
+
+def test_another_query_has_to_be_named_to_be_replaced() -> None:
+    with pytest.raises(SinkTaken, match=r"entries 40 to 42.*batch 7 of the query other, this is the query q"):
+        placed(found(query="other"))
+    with pytest.raises(SinkTaken):
+        placed(found(query="other"), settled=Settlement(replaces="third"))
+    assert placed(found(query="other"), settled=Settlement(replaces="other")) == Place(NEXT, stored=False)
+    # Once this query has written, the permission means nothing any more.
+    with pytest.raises(BatchStale):
+        placed(found(batch=8), settled=Settlement(replaces="other"))
+
+
+def test_a_decision_is_for_one_batch() -> None:
+    keep, repeat = Settlement(keep_batch=7), Settlement(repeat_batch=7)
+    split = found(attempt=OWN.attempt, task=4)
+    assert placed(found(), 9, keep) is None
+    assert placed(split, 9, keep) is None
+    assert placed(found(), 9, repeat) == Place(NEXT, stored=False)
+    # What this very task wrote is its own: it is not written once more when its answer was lost.
+    assert placed(OWN, 3, repeat) == Place(40, stored=True)
+    for other in (Settlement(keep_batch=6), Settlement(repeat_batch=8)):
+        with pytest.raises(BatchChanged):
+            placed(found(), 9, other)
+    assert placed(found(batch=6), 9, keep) == Place(NEXT, stored=False)

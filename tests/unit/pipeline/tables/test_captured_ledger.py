@@ -1,0 +1,90 @@
+"""What the ledger keeps of captured tables, where their folders are, and what operators ask for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import InvalidRequest
+from headrace.pipeline.tables.holding import place_of
+from headrace.pipeline.tables.ledger import (
+    FOLDER_BYTES_MAX,
+    Ledger,
+    PublishedFile,
+    folder_of,
+    free_folder,
+    leave_request,
+    read_tables_file,
+)
+from headrace.pipeline.tables.schemas import table_name
+from headrace.pipeline.tables.simple.state import TableState
+from headrace.pipeline.tables.states import Begun, CapturedTable, LeftFolder, Reached, Request, StopNote
+
+STATE = TableState(identity=3, name=("shop", "t"), made=True)
+NOTE = StopNote(after=5, state=STATE, code="value-unfit", reason="r", hint="h", at="2026-01-01T00:00:00Z")
+TABLE = CapturedTable(
+    identity=3, table=("shop", "t"), path="shop.t", state=STATE, place=7, stopped=NOTE, begun=Begun(6, 1)
+)
+PUBLISHED = PublishedFile(
+    feed="f", incarnation="i", sequence_id=9, lsn="0.1.9", published_at="2026-01-01T00:00:00.000Z", tables=[]
+)
+
+
+def test_captured_tables_are_found_again_and_older_programs_refuse_them(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, "f", "i")
+    assert (ledger.reached, ledger.tables, ledger.left, ledger.publishes) == (None, [], [], [])
+    ledger.update(TABLE)
+    ledger.keep(reached=Reached(8, "0.1.8"), left=[LeftFolder("x", "2026-01-01T00:00:00.000Z")])
+    ledger.close()
+    again = Ledger(tmp_path, "f", "i")
+    assert (again.tables, again.reached) == ([TABLE], Reached(8, "0.1.8"))
+    assert [one.path for one in again.left] == ["x"]
+    again.close()
+    document = json.loads((tmp_path / "_headrace" / "tables.json").read_text())
+    assert document["readable-from"] == 2
+
+
+def test_retention_is_held_at_the_first_stop(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, "f", "i")
+    assert place_of(ledger) is None
+    ledger.publish(PUBLISHED)
+    place = place_of(ledger)
+    assert place is not None
+    assert (place.sequence_id, place.lsn) == (9, "0.1.9")
+    ledger.update(TABLE)
+    place = place_of(ledger)
+    assert place is not None
+    assert (place.sequence_id, place.lsn) == (5, "")
+    ledger.close()
+
+
+def test_a_folder_is_one_tables_for_ever() -> None:
+    name = ("shop", "t")
+    taken = {folder_of(name)}
+    second = free_folder(name, 17, taken)
+    assert second == "shop.t~v17"
+    assert free_folder(name, 17, taken | {second}) == "shop.t~v17-2"
+    long = ("d" * 300, "t")
+    assert len(free_folder(long, 17, {folder_of(long)})) <= FOLDER_BYTES_MAX
+    assert free_folder(("shop", "u"), 17, taken) == "shop.u"
+
+
+def test_requests_wait_for_the_job(tmp_path: Path) -> None:
+    assert read_tables_file(tmp_path) is None
+    ledger = Ledger(tmp_path, "f", "i")
+    for rebuild in (False, True):
+        leave_request(tmp_path, Request(("shop", "t"), rebuild))
+    assert ledger.requests() == [Request(("shop", "t"), rebuild=True)]
+    ledger.served(ledger.requests()[0])
+    assert ledger.requests() == []
+    ledger.close()
+
+
+def test_tables_are_named_by_words_or_parts() -> None:
+    assert table_name("shop.a.b") == ("shop", "a.b")
+    assert table_name('["a.b","c"]') == ("a.b", "c")
+    assert table_name("") == ()
+    with pytest.raises(InvalidRequest, match="names no table"):
+        table_name('["a", 1]')
