@@ -70,10 +70,16 @@ class Batch(NamedTuple):
 def read_batch(entries: DataFrame, after: int, last: int) -> Batch:
     """Return a batch with its control entries, as many as there were statements and seconds, and where its rows stand."""
     wanted = entries.where(F.col("control").isin(*CONTROLS)).select(
-        "sequence_id", "control", "table", "value"
+        "sequence_id", "control", "table", "value", F.unix_seconds("source_time").alias("source_s")
     )
     controls = [
-        Control(row["sequence_id"], row["control"], tuple(row["table"] or ()), bytes(row["value"]))
+        Control(
+            row["sequence_id"],
+            row["control"],
+            tuple(row["table"] or ()),
+            bytes(row["value"]),
+            row["source_s"],
+        )
         for row in wanted.orderBy("sequence_id").collect()
     ]
     below: Any = F.lit(0)

@@ -21,8 +21,8 @@ _TEXTS: Final = frozenset({Family.TEXT, Family.JSON})
 _FLOATS: Final = frozenset({Family.FLOAT, Family.DOUBLE})
 
 
-def follow(columns: Columns, changes: ColumnChanges, schema: TableSchema | None, commit_ts: int) -> None:
-    """Carry out a statement on ``columns``. ``schema`` came with it, ``commit_ts`` is the statement's.
+def follow(columns: Columns, changes: ColumnChanges, schema: TableSchema | None, began_s: int | None) -> None:
+    """Carry out a statement on ``columns``. ``schema`` came with it, ``began_s`` is when the source began it.
 
     Raises Unfollowed, and leaves ``columns`` half changed: what it does to rows can't be told, or not be followed.
     """
@@ -51,7 +51,7 @@ def follow(columns: Columns, changes: ColumnChanges, schema: TableSchema | None,
         slots.append(slot)
     columns.slots, columns.hidden = slots, hidden
     for definition in outcome.added:
-        _add(columns, definition, shown.get(definition.name.casefold()), commit_ts)
+        _add(columns, definition, shown.get(definition.name.casefold()), began_s)
 
 
 def _redefine(columns: Columns, slot: Slot, definition: ColumnDefinition, beside: Column | None) -> None:
@@ -66,14 +66,14 @@ def _redefine(columns: Columns, slot: Slot, definition: ColumnDefinition, beside
     columns.convert(slot, data_type, nullable=nullable)
 
 
-def _add(columns: Columns, definition: ColumnDefinition, beside: Column | None, commit_ts: int) -> None:
+def _add(columns: Columns, definition: ColumnDefinition, beside: Column | None, began_s: int | None) -> None:
     data_type = _type_of(definition, beside)
     if data_type is None:
         columns.hidden.append(definition.name)
         return
     same = beside if beside is not None and data_type == _with_scale(beside.data_type, data_type) else None
     try:
-        value = fill(definition, data_type, same, commit_ts)
+        value = fill(definition, data_type, same, began_s)
     except Unknowable as error:
         raise Unfollowed(f"column {definition.name}: what old rows have in it is not told: {error}") from None
     columns.add(definition.name, data_type, nullable=definition.nullable is not False, value=value)

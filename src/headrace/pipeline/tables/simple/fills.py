@@ -20,7 +20,6 @@ from headrace.simple.mysql_types import Family, family_of, fraction_digits, inte
 from headrace.simple.numeric import rounded_to_single
 from headrace.simple.schema import Column, DataType
 
-_LOGICAL_BITS: Final = 18
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # of columns without zones
 _EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -37,11 +36,13 @@ class Unknowable(Exception):
     """Nobody but the source knows the value; the argument says why, in words."""
 
 
-def fill(definition: ColumnDefinition, data_type: DataType, shown: Column | None, commit_ts: int) -> Constant:
+def fill(
+    definition: ColumnDefinition, data_type: DataType, shown: Column | None, began_s: int | None
+) -> Constant:
     """Return what old rows have in the column that ``definition`` adds, of the type ``data_type``.
 
     ``shown``: the same column in the schema that came with the statement, None if that has none of its name and type.
-    ``commit_ts``: of the statement. Raises Unknowable.
+    ``began_s``: when the source began the statement, in seconds since 1970, if that is known. Raises Unknowable.
     """
     kind = spark_kind(data_type)
     if kind is None:
@@ -52,18 +53,18 @@ def fill(definition: ColumnDefinition, data_type: DataType, shown: Column | None
         raise Unknowable("AUTO_INCREMENT numbers the rows")
     default = definition.default
     if default is None and data_type.mysql_type == "timestamp" and definition.nullable is not True:
-        return Constant(_unsaid(shown, commit_ts, data_type), kind)
+        return Constant(_unsaid(shown, began_s, data_type), kind)
     if default is None or default.kind is DefaultKind.NULL:
         return Constant(_implicit(data_type) if definition.nullable is False else None, kind)
-    return Constant(_value(default, data_type, shown, commit_ts), kind)
+    return Constant(_value(default, data_type, shown, began_s), kind)
 
 
-def _value(default: Default, data_type: DataType, shown: Column | None, commit_ts: int) -> Scalar:
+def _value(default: Default, data_type: DataType, shown: Column | None, began_s: int | None) -> Scalar:
     family = family_of(data_type)
     if default.kind is DefaultKind.EXPRESSION:
         raise Unknowable("its default is an expression")
     if default.kind is DefaultKind.NOW:
-        return _now(data_type, commit_ts)
+        return _now(data_type, began_s)
     try:
         if family in _INTEGERS:
             return _integer(default, data_type)
@@ -87,14 +88,14 @@ def _value(default: Default, data_type: DataType, shown: Column | None, commit_t
     raise Unknowable(f"what its default {default.text!r} is as {data_type.mysql_type} is not known here")
 
 
-def _unsaid(shown: Column | None, commit_ts: int, data_type: DataType) -> Scalar:
+def _unsaid(shown: Column | None, began_s: int | None, data_type: DataType) -> Scalar:
     """A TIMESTAMP of which the statement does not say whether it may be NULL: a setting of the server does."""
     if shown is None:
         raise Unknowable("whether it may be NULL hangs on the server's settings")
     if shown.nullable or shown.default is None:
         return None if shown.nullable else _implicit(data_type)
     if shown.default == "CURRENT_TIMESTAMP":
-        return _now(data_type, commit_ts)
+        return _now(data_type, began_s)
     return _number_of(data_type, str(shown.default))
 
 
@@ -123,11 +124,12 @@ def _implicit(data_type: DataType) -> Scalar:
     raise Unknowable(f"what NOT NULL puts into a column of {data_type.mysql_type} is not known here")
 
 
-def _now(data_type: DataType, commit_ts: int) -> Scalar:
+def _now(data_type: DataType, began_s: int | None) -> Scalar:
     if family_of(data_type) is not Family.TIMESTAMP:
         raise Unknowable("what time it was hangs on the session's time zone")
-    unit: int = 10 ** (6 - fraction_digits(data_type))
-    return (commit_ts >> _LOGICAL_BITS) * 1000 // unit * unit
+    if began_s is None or fraction_digits(data_type):
+        raise Unknowable("messages tell the time of a statement in whole seconds")
+    return began_s * 1_000_000
 
 
 def _number(default: Default) -> Decimal:

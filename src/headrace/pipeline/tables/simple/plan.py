@@ -27,12 +27,16 @@ Name = tuple[str, str]
 
 
 class Control(NamedTuple):
-    """A control entry: its place, its name (``ddl``), its ``table`` and its value."""
+    """A control entry: its place, its name (``ddl``), its ``table``, its value, and the source's time of it.
+
+    ``source_s``: seconds since 1970, None if the entry tells none.
+    """
 
     sequence_id: int
     control: str
     table: tuple[str, ...]
     value: bytes
+    source_s: int | None = None
 
 
 class Run(NamedTuple):
@@ -311,7 +315,7 @@ def _alter(table: PlannedTable, entry: Control, message: Ddl) -> None:
         return
     before = table.columns.copy()
     try:
-        follow(table.columns, column_changes(message.sql), message.table_schema, message.commit_ts)
+        follow(table.columns, column_changes(message.sql), message.table_schema, entry.source_s)
         table.columns.check_names()
     except Unfollowed as error:
         table.columns = before

@@ -25,6 +25,8 @@ from headrace.simple.values import RowTypes
 from tests.unit.pipeline.tables.simple.steps_folded import Entry
 
 MS = 1_800_000_000_000
+LATE_MS = 4000
+"""A statement's commitTs is later than its time: as much as it waited, or a WATERMARK went ahead."""
 """When a history begins, in milliseconds since 1970."""
 
 INT = DataType("int", "binary", "binary", 11)
@@ -81,7 +83,10 @@ class Feed:
         return len(self.entries)
 
     def control(self, entry: ControlEntry) -> int:
-        change = Change(entry.value, key=entry.key, control=entry.control, table=entry.table)
+        began_ms = MS + self.ticks * 1000 - LATE_MS
+        change = Change(
+            entry.value, key=entry.key, control=entry.control, table=entry.table, source_time_ms=began_ms
+        )
         return self.put(change)
 
     def schema(self, schema: TableSchema) -> int:

@@ -71,7 +71,9 @@ class Tables:
     def take(self, entries: Sequence[Entry]) -> list[Step]:
         """Carry out one batch, and return its steps."""
         controls = [
-            Control(at, one.control, one.table, one.value or b"") for at, one in entries if one.control
+            Control(at, one.control, one.table, one.value or b"", one.source_time_ms // 1000 or None)
+            for at, one in entries
+            if one.control
         ]
         found = plan(self.states, controls, runs_of(entries, cuts(controls)), feed=self.feed)
         assert found == plan(self.states, controls, runs_of(entries, cuts(controls)), feed=self.feed)

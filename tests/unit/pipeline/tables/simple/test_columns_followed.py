@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.pipeline.tables.simple.steps import Evolve, Stop
 from headrace.simple.schema import DataType, TableSchema
@@ -16,6 +17,7 @@ from tests.unit.pipeline.tables.simple.history import (
     DATE,
     EXACT,
     INT,
+    LATE_MS,
     MOMENT,
     MS,
     POINT,
@@ -113,15 +115,25 @@ def test_what_old_rows_have_in_a_new_column(definition: str, value: Any) -> None
     assert rows(played.tables) == [{"id": 1, "a": 5, "c": value}]
 
 
-def test_the_statements_time_is_its_commit_ts() -> None:
+def test_the_statements_time_is_the_sources() -> None:
     played = Played()
     columns = {"id": INT, "a": INT, "c": STAMP}
     shown = schema_of(columns, version=2, required=("c",), defaults={"c": "CURRENT_TIMESTAMP"})
     played.feed.alter("ADD c TIMESTAMP NOT NULL DEFAULT NOW()", shown)
     played.feed.alter("ADD d TIMESTAMP", versioned_stamp(shown))
     played.take()
-    at = (MS + 2000) * 1000
+    at = (MS + 2000 - LATE_MS) * 1000
     assert rows(played.tables) == [{"id": 1, "a": 5, "c": at, "d": at + 1_000_000}]
+
+
+def test_fractions_of_the_statements_time_are_not_told() -> None:
+    played = Played()
+    finer = replace(STAMP, decimal=3)
+    shown = schema_of({"id": INT, "a": INT, "c": finer}, version=2, defaults={"c": "CURRENT_TIMESTAMP"})
+    played.feed.alter("ADD c TIMESTAMP(3) DEFAULT CURRENT_TIMESTAMP(3)", shown)
+    played.take()
+    (stop,) = played.tables.stops.values()
+    assert "whole seconds" in stop.reason
 
 
 def versioned_stamp(before: TableSchema) -> TableSchema:
