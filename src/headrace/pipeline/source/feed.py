@@ -10,7 +10,7 @@ Columns: :data:`headrace.wire.columns.DDL`, or those of them that ``.schema(...)
     end                 last entry (inclusive), likewise; head by default; batch reads only
     incarnation, lsn    of a bookmark: the only history to read, and the LSN of the entry before ``start``
     pushdown            batch reads: off (default), or once: fetch only what a filter can want. Only for a DataFrame that is
-                        used once, in one place of one query: see :mod:`headrace.pipeline.source.pushdown`
+                        used once, in one place of one query: see :mod:`headrace.pipeline.pushing`
     archive             URL of a folder of KWAL segments that hold what the server no longer retains
     listener            streams: hold retention under this name, and report what the sink has committed
     max-entries         streams: entries of one micro-batch at most (1000000)
@@ -61,8 +61,8 @@ class HeadraceSource(DataSource):
         return DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from headrace.pipeline.pushing import offered
         from headrace.pipeline.source import readers
-        from headrace.pipeline.source.pushdown import offered
 
         wanted = self.options.get("pushdown", "").lower() == "once"
         kind = readers.FilteredFeedReader if wanted and offered() else readers.FeedReader

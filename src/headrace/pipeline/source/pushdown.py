@@ -1,15 +1,12 @@
-"""Filters of a batch read -> what of the feeds has to be read at all. Pure, but for :func:`offered`.
+"""Filters of a batch read -> what of the feeds has to be read at all. Pure.
 
 Nothing here decides about a row for good: every filter stays with Spark too. Bounds only leave out what no filter can want.
 
-It happens on demand alone, with the option ``pushdown`` as ``once``. Spark 4.2 keeps the reader that a filter has narrowed
-with the DataFrame, and takes it for every later scan of that DataFrame, one without a filter too: rows would be missing, and
-no code of ours is called that could tell.
+It happens on demand alone, for the reason that :mod:`headrace.pipeline.pushing` gives.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -32,18 +29,7 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest, SequenceNotAvailable
 from headrace.pipeline.source.starts import Found, Instant, Lookup, first_of, last_of
 
-_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def offered() -> bool:
-    """Tell whether Spark is about to push filters to a reader, in the process that this is.
-
-    A reader that overrides ``pushFilters`` makes Spark fail where spark.sql.python.filterPushdown.enabled is false, and a
-    data source is not told of that setting. But the process that pushes filters is one of its own.
-    """
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _WORKER in sys.modules or getattr(main, "name", "") == _WORKER
 
 
 class Bounds(msgspec.Struct, frozen=True):

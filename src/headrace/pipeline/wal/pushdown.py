@@ -1,14 +1,11 @@
-"""Filters of a read -> what of a folder has to be read at all. Pure, but for :func:`offered`.
+"""Filters of a read -> what of a folder has to be read at all. Pure.
 
-Nothing here decides about a row for good: every filter stays with Spark too. And yet push-down is only for who asks for it.
-Spark 4.2 keeps what a reader made of one query's filter with the DataFrame, and takes it for that DataFrame's next scan
-without a filter too, be it in a later query or elsewhere in the same one (a union, a join with itself). That scan would lack
-rows without a word, and calls nothing here that could prevent it.
+Nothing here decides about a row for good: every filter stays with Spark too. It happens on demand alone, for the reason that
+:mod:`headrace.pipeline.pushing` gives.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -28,19 +25,8 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest
 from headrace.wire.kwal_columns import LSN_MAX, Wanted
 
-_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LOW_MAX: Final = (1 << 32) - 1
-
-
-def offered() -> bool:
-    """Tell whether Spark is about to push filters to a reader, in the process that this is.
-
-    A reader that overrides ``pushFilters`` makes Spark fail where spark.sql.python.filterPushdown.enabled is false, and a
-    data source is not told of that setting. But the process that pushes filters is one of its own.
-    """
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _WORKER in sys.modules or getattr(main, "name", "") == _WORKER
 
 
 def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:

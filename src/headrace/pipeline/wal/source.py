@@ -8,7 +8,7 @@ Columns: :data:`headrace.wire.kwal_columns.DDL`, or those of them that ``.schema
     feeds        names with commas between; default: all
     gaps         refuse (default): fail if entries of the range are missing, or may be. accept: read what is there
     pushdown     off (default), or once: leave out what a filter rules out. Only for a DataFrame that is used once, in one
-                 place of one query: see headrace.pipeline.wal.pushdown
+                 place of one query: see headrace.pipeline.pushing
     task-bytes   bytes of segments that one task reads at least (67108864)
 
 Batch reads only. This module stays small: Spark imports it to find out what data sources there are, in every session.
@@ -51,8 +51,8 @@ class WalSource(DataSource):
         return DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from headrace.pipeline.pushing import offered
         from headrace.pipeline.wal.options import Options
-        from headrace.pipeline.wal.pushdown import offered
         from headrace.pipeline.wal.readers import FilteredWalReader, WalReader
 
         options = Options(self.options)

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from headrace.pipeline.source.pushdown import Bounds, bounds_of, offered
+from headrace.pipeline.source.pushdown import Bounds, bounds_of
 
 LSN = "0687ef9388b00000.0000000001.0000020000"
 COMPARE: dict[Any, Callable[[Any, Any], bool]] = {
@@ -124,7 +124,3 @@ def test_keys_that_nobody_wants_are_left_out() -> None:
     kept = bounds_of([GreaterThanOrEqual(("key",), b"b"), LessThan(("key",), b"bz")]).chosen(batch)
     assert kept.column("key").to_pylist() == [b"b"]
     assert Bounds().chosen(batch) is batch
-
-
-def test_nobody_pushes_filters_here() -> None:
-    assert not offered()
