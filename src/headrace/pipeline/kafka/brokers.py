@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -141,9 +142,10 @@ class Brokers:
             raise error_of_kafka(error, f"what was sent to {topics} was not acknowledged") from None
 
     def close(self) -> None:
-        """Let the connections go."""
-        self._close_producer()
-        self._admin.close(self._jvm.java.time.Duration.ofSeconds(CLOSE_S_MAX))
+        """Let the connections go. Where Spark's Java has ended, they are gone."""
+        with suppress(OSError, Py4JError):
+            self._close_producer()
+            self._admin.close(self._jvm.java.time.Duration.ofSeconds(CLOSE_S_MAX))
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -83,9 +83,9 @@ def run_kafka(
     """Send the entries of ``feed`` to Kafka; until ``stop`` is set, or with ``once`` up to the head.
 
     ``checkpoint`` is a folder of this job's alone, Spark's record of how far it is: an empty one begins at the oldest entry
-    that is retained. ``listener``: a name under which retention waits for it. ``archive``: URL of the KWAL segments that
-    hold what the server retains no longer. Safe to stop or kill at any point: the next run goes on there, and repeats at
-    most one batch.
+    that is retained, or with ``archive`` at the first one. ``listener``: a name under which retention waits for it.
+    ``archive``: URL of the KWAL segments that hold what the server retains no longer. Safe to stop or kill at any point: the
+    next run goes on there, and repeats at most one batch.
 
     ``terms``: how long it is started again after failures (default: for ever, and with ``once`` never).
     ``progress`` is called every second and ``restarting`` before the query is started again, on the caller's thread.
@@ -98,7 +98,7 @@ def run_kafka(
     with Connection(endpoint) as now:
         view = now.feed(feed)
     schemas = FeedSchemas(endpoint, feed, view.incarnation)
-    options = _source_options(endpoint, feed, entries_max, {"listener": listener, "archive": archive})
+    options = source_options(endpoint, feed, entries_max, listener=listener, archive=archive)
     with (
         Brokers(spark, connection_properties(sink), producer_properties(sink)) as brokers,
         _Counts(endpoint, feed, progress) as counts,
@@ -124,9 +124,10 @@ def run_kafka(
         return counts.summary(batches)
 
 
-def _source_options(
-    endpoint: Endpoint, feed: str, entries_max: int, more: Mapping[str, str]
+def source_options(
+    endpoint: Endpoint, feed: str, entries_max: int, *, listener: str, archive: str
 ) -> dict[str, str]:
+    """Return the source's options. Without a checkpoint it begins at the oldest entry, with an archive at the first one."""
     options = {
         "endpoint": endpoint.server,
         "feeds": feed,
@@ -135,7 +136,9 @@ def _source_options(
         "max-entries": str(entries_max),
         "partition-entries": str(PARTITION_ENTRIES),
         "retry-seconds": str(max(1, round(endpoint.retry_s))),
-        **more,
+        "listener": listener,
+        "archive": archive,
+        "start": "1" if archive else "",
     }
     return {name: value for name, value in options.items() if value}
 
