@@ -19,11 +19,13 @@ from headrace.errors import ValueUnfit
 from headrace.pipeline.tables.ledger import newest_version
 from headrace.pipeline.tables.merge import COLUMN_MAPPING, MAPPED_CHARACTERS
 from headrace.pipeline.tables.rows import GONE, SEQUENCE_ID, quoted
+from headrace.pipeline.tables.schemas import OWN_PREFIX
 from headrace.pipeline.tables.simple.rows import COMMIT_TS, OWN_DDL, typed_batches, typed_ddl
 from headrace.pipeline.tables.simple.steps import Evolve, Reading, Rows, TableColumn
 
 _NEWER: Final = f"(s.{COMMIT_TS} > t.{COMMIT_TS} OR (s.{COMMIT_TS} = t.{COMMIT_TS} AND s.{SEQUENCE_ID} > t.{SEQUENCE_ID}))"
 _NTZ: Final = "timestamp_ntz"
+_LAST: Final = f"{OWN_PREFIX}last"
 
 PROPERTIES: Final = {
     "delta.logRetentionDuration": "interval 7 days",
@@ -82,9 +84,8 @@ def _net(rows: DataFrame, reading: Reading) -> DataFrame:
     last = F.max_by(
         F.struct(*[F.col(quoted(name)) for name in typed.columns]), F.struct(COMMIT_TS, SEQUENCE_ID)
     )
-    return (
-        typed.groupBy(*[F.col(quoted(name)) for name in reading.key]).agg(last.alias("last")).select("last.*")
-    )
+    keyed = typed.groupBy(*[F.col(quoted(name)) for name in reading.key])
+    return keyed.agg(last.alias(_LAST)).select(f"{_LAST}.*")
 
 
 def check(spark: SparkSession, path: Path, step: Evolve) -> None:

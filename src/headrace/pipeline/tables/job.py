@@ -176,9 +176,14 @@ def _start(ledger: Ledger, archive: str) -> dict[str, str]:
 
 
 def _is_whole(ledger: Ledger) -> bool:
-    """Tell whether what is merged is what is published: then tables that come back can be shown with it."""
+    """Tell whether what is merged is what is published: then tables that come back can be shown with it.
+
+    Not after a batch that was cut: some tables are merged further then.
+    """
     published, reached = ledger.published, ledger.reached
-    return published is not None and reached is not None and published.sequence_id == reached.sequence_id
+    if published is None or reached is None or published.sequence_id != reached.sequence_id:
+        return False
+    return ledger.may_publish(published.sequence_id)
 
 
 class _Run:

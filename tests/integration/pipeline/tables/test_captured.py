@@ -65,7 +65,7 @@ def test_statements_are_followed(captured: CapturedSource) -> None:
         "INSERT INTO t VALUES ('new')",
         "ALTER TABLE u DROP PRIMARY KEY, ADD PRIMARY KEY (n, id)",
         "UPDATE u SET n = 8 WHERE id = 9",
-        "CREATE TABLE emptied (id INT PRIMARY KEY)",
+        "CREATE TABLE emptied (`last` INT PRIMARY KEY)",
         "INSERT INTO emptied VALUES (1), (2)",
         "TRUNCATE emptied",
         "INSERT INTO emptied VALUES (5)",

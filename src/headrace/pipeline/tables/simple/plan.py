@@ -243,7 +243,7 @@ class _Planner:
             return
         if table.stopped:
             table.empty(entry.sequence_id)
-        table.copying = table.adopted is None
+        table.copying = table.copying or table.adopted is None
 
     def _stopped(self, entry: Control) -> None:
         try:
@@ -271,8 +271,7 @@ class _Planner:
             case MessageType.ERASE:
                 self._erase(table, entry.sequence_id)
             case MessageType.TRUNCATE:
-                if table is not None:
-                    table.copying = False
+                if table is not None:  # a copy that is under way goes on, or ends with an entry of its own
                     table.empty(entry.sequence_id)
             case MessageType.RENAME:
                 if table is not None:

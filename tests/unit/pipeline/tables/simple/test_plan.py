@@ -281,3 +281,22 @@ def test_the_kinds_of_steps() -> None:
     assert {kind.__name__ for kind in Step.__subclasses__()} == {
         kind.__name__ for kind in (Make, Empty, Erase, RenameTo, Stop, Evolve, Rows)
     }
+
+
+def test_a_copy_that_begins_anew_is_whole_at_its_end_alone() -> None:
+    """Capture empties a table whose key changes while it is copied, and goes on without another copy-begin."""
+    feed, tables = Feed(), Tables()
+    schema = schema_of({"id": INT, "a": INT})
+    feed.schema(schema)
+    feed.copy(schema)
+    feed.row(schema, {"id": 1, "a": 1})
+    tables.take(feed.entries)
+    assert [state.copying for state in tables.states] == [True]
+    done = len(feed.entries)
+    feed.ddl(MessageType.TRUNCATE, "TRUNCATE TABLE t", schema_of({"id": INT, "a": INT}, version=2))
+    tables.take(feed.entries[done:])
+    assert [state.copying for state in tables.states] == [True]
+    done = len(feed.entries)
+    feed.copy(schema, ends=True)
+    tables.take(feed.entries[done:])
+    assert [state.copying for state in tables.states] == [False]
