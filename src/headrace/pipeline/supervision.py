@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -29,6 +29,7 @@ LOOK_S: Final = 1
 """How often a running query is looked at."""
 FIRST_DELAY_S: Final = 1.0
 """Wait before the first start again; it doubles from there."""
+_JAVA_SAYS: Final = "Trace:"
 _starting = threading.Lock()
 
 
@@ -211,7 +212,8 @@ def _asked(call: Callable[[], T | None]) -> tuple[T | None, HeadraceError | None
         return call(), None
     except PySparkException as failure:
         return None, error_of(failure)
-    except (OSError, Py4JNetworkError) as failure:
+    except (OSError, Py4JError) as failure:
+        # An answer that is empty is told like one that says what Java lacks, but for Java's own account.
+        if isinstance(failure, Py4JJavaError) or _JAVA_SAYS in str(failure):
+            return None, error_of(failure)
         raise SparkEnded(f"Spark's Java process has ended: {failure}") from None
-    except Py4JError as failure:
-        return None, error_of(failure)

@@ -6,6 +6,7 @@ import random
 import socket
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.errors import (
@@ -95,3 +96,23 @@ def test_nothing_is_tried_again_once_sparks_java_is_gone() -> None:
     assert restarts == []
     assert ended.value.exit_code == 1
     assert "log file" in ended.value.advice
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("An error occurred while calling o98.set", "spark-ended"),
+        (
+            "An error occurred while calling o98.set. Trace:\npy4j.Py4JException: no such method",
+            "query-failed",
+        ),
+    ],
+    ids=["nobody", "java"],
+)
+def test_a_call_that_nobody_answers_is_the_end_of_spark(said: str, code: str) -> None:
+    def start() -> StreamingQuery:
+        raise Py4JError(said)
+
+    with pytest.raises(HeadraceError) as caught:
+        supervise(start)
+    assert caught.value.code == code
