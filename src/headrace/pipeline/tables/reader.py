@@ -27,6 +27,7 @@ from headrace.pipeline.tables.schemas import OWN_PREFIX, TableName, table_name
 from headrace.pipeline.tables.snapshot_files import DataFile, Field, Snapshot, rows_of, snapshot_at
 
 FORMAT: Final = "headrace.tables"
+_OLD_REFUSED: Final = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 PARTITION_BYTES: Final = 64 << 20
 """Files are put together into partitions of about this size: a Python task costs more than a small file."""
 
@@ -89,7 +90,15 @@ def read_table(spark: SparkSession, to: str, table: TableName, *, stopped: bool 
 def delta_frame(spark: SparkSession, to: str, table: PublishedTable) -> DataFrame:
     """Return one version of a table, with the source's columns alone."""
     path = str(local_folder(to) / table.path)
-    frame = spark.read.format("delta").option("versionAsOf", table.version).load(path)
+    before = spark.conf.get(_OLD_REFUSED, None)
+    spark.conf.set(_OLD_REFUSED, "false")  # what is published has all its files, however long it stands
+    try:
+        frame = spark.read.format("delta").option("versionAsOf", table.version).load(path)
+    finally:
+        if before is None:
+            spark.conf.unset(_OLD_REFUSED)
+        else:
+            spark.conf.set(_OLD_REFUSED, before)
     return frame.drop(*[name for name in frame.columns if name.startswith(OWN_PREFIX)])
 
 

@@ -36,6 +36,9 @@ _SETTINGS: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     # Cleaning makes no version of the table.
     "spark.databricks.delta.vacuum.logging.enabled": "false",
+    # Without these Delta passes over the hours that VACUUM is told, and takes the table's own.
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
 }
 
 

@@ -25,6 +25,19 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in frame.collect())
 
 
+def test_a_moment_stays_readable_however_long_it_stands(
+    spark: SparkSession, source: SourceTables, to: str, run: Run
+) -> None:
+    """Delta refuses versions that are older than its files are kept for; what is published has all its files."""
+    source.schema("t", ID)
+    source.put("t", {"id": 1})
+    source.commit()
+    run()
+    keeps = "SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 hours')"
+    spark.sql(f"ALTER TABLE delta.`{Path(to) / 'main.t'}` {keeps}")
+    assert rows(read_tables(spark, to)["main", "t"]) == rows(read(spark, to, "main.t")) == [(1,)]
+
+
 def test_the_moment_is_read_whatever_comes_later(
     spark: SparkSession, source: SourceTables, to: str, run: Run
 ) -> None:

@@ -52,7 +52,7 @@ def test_files_are_put_together_and_what_moments_need_stays(
     assert {row["id"] for row in read_tables(spark, to)["main", "t"].collect()} == set(range(6))
 
     # Nothing is removed before a day of publishes is known; then what no moment of that day needs.
-    young, old = aged(folder / "young.parquet", 1), aged(folder / "old.parquet", 9)
+    young, old = aged(folder / "young.parquet", 2), aged(folder / "old.parquet", 4)
     gone = Path(to) / "main.gone"
     gone.mkdir()
     days = {
@@ -68,4 +68,10 @@ def test_files_are_put_together_and_what_moments_need_stays(
     assert (young.exists(), old.exists(), gone.exists()) == (True, False, False)
     assert newest_version(folder) == made
     assert before.count() == 6
+
+    # After a week without the job, what left the tables during that week may still be seen.
+    kept = aged(folder / "kept.parquet", 8)
+    ledger.keep(publishes=[(datetime.now(UTC) - timedelta(days=9)).isoformat()])
+    assert not upkeep.work(spark)
+    assert kept.exists()
     ledger.close()
