@@ -31,8 +31,6 @@ from headrace.pipeline.session import SessionSettings, open_session
 from tests.servers import Feed, ServerProcess
 
 PER_FRAME: Final = 1_000
-WRITTEN_AT_ONCE: Final = 50_000
-"""Entries that fit one group of the journal's writer."""
 WAIT_S_MAX: Final = 60.0
 LIVE: Final = "live"
 
@@ -42,8 +40,7 @@ class Subject:
 
     def __init__(self, folder: Path, entries: int) -> None:
         self.folder = folder
-        for _ in range(max(1, entries // WRITTEN_AT_ONCE)):
-            write_journal(folder / "data", WRITTEN_AT_ONCE, PER_FRAME)
+        write_journal(folder / "data", entries, PER_FRAME)
         self.server = ServerProcess(folder, data_dir=folder / "data")
         self.server.start()
         self.entries = int(self.server.http.get(Feed(self.server, FEED).path).json()["head-sequence-id"])

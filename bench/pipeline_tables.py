@@ -4,8 +4,10 @@
 writes them. The bare limit is Delta alone: the same rows, typed, from Parquet, the last of each key merged in batches of the
 same size. ``publish-lag-s`` is how long a batch takes from its start to its publish.
 
-``batches``: many small batches on one table, one after the other. ``first-ms`` and ``last-ms`` are medians of a batch, of
-the first and the last tenth; the ratio of the two and the number of files say whether the table stays healthy.
+``batches``: many small batches on one table, one after the other: each a transaction of 500 rows, inserts and updates of
+20,000 keys. ``first-ms`` and ``last-ms`` are medians of a batch, of the first and the last tenth; the ratio of the two and
+the number of files of the table (at the end, and the most that were seen) say whether it stays healthy. ``log-files``: what
+its ``_delta_log`` has at the end.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ from tests.simple_tables import column, table
 FEED: Final = "bench"
 PER_TRANSACTION: Final = 1_000
 PER_WATERMARK: Final = 40
+SMALL: Final = "small"
+SMALL_ROWS: Final = 500
+SMALL_KEYS: Final = 20_000
 SEED: Final = 3
 NAME: Final = ("shop", "bulk")
 _TABLE: Final = table(
@@ -70,9 +75,8 @@ class Subject:
         self.batch = batch
         self.server = ServerProcess(folder, grpc=True)
         self.server.start()
-        self.entries = asyncio.run(
-            _fill(self.server.grpc_address, make_feed(self.server, FEED), self.rows, keys)
-        )
+        appends = _appends(self.rows // PER_TRANSACTION, keys)
+        self.entries = self._fill(FEED, appends)[-1]
         settings = SessionSettings(
             log_file=folder / "spark.log", master="local[2]", memory="3g", checkpoint=str(folder)
         )
@@ -117,9 +121,10 @@ class Subject:
             merge.whenMatchedUpdateAll("s.sequence_id > t.sequence_id").whenNotMatchedInsertAll().execute()
 
     def batches(self, count: int) -> Figures:
-        """Merge ``count`` batches of an equal number of entries into a new table."""
+        """Merge ``count`` transactions into a new table, each a batch of its own."""
+        ends = self._fill(SMALL, _appends(count, SMALL_KEYS, SMALL_ROWS, 1))
         to = self.folder / f"tables-{next(_folders)}"
-        ledger = Ledger(to, FEED, self.server.http.get(f"/feeds/{FEED}").json()["incarnation"])
+        ledger = Ledger(to, SMALL, self.server.http.get(f"/feeds/{SMALL}").json()["incarnation"])
         took: list[float] = []
         files: list[int] = []
 
@@ -127,24 +132,28 @@ class Subject:
             took.append(one.seconds * 1000)
 
         follow = Batches(ledger, done)
-        size = self.entries // count
-        frame = self.spark.read.format(FORMAT).options(endpoint=self.server.url, feeds=FEED)
-        for number in range(count):
-            first = number * size + 1
-            follow(frame.options(start=str(first), end=str(first + size - 1)).load(), number)
-            if number % max(1, count // 10) == 0:
-                files.append(_files(to))
+        frame = self.spark.read.format(FORMAT).options(endpoint=self.server.url, feeds=SMALL)
+        # The schema, then a transaction and a WATERMARK at a time.
+        for number, (before, last) in enumerate(zip([0, *ends[2::2]], ends[2::2], strict=False)):
+            follow(frame.options(start=str(before + 1), end=str(last)).load(), number)
+            files.append(_files(to))
         ledger.close()
         tenth = max(1, count // 10)
-        first_ms, last_ms = statistics.median(took[:tenth]), statistics.median(took[-tenth:])
+        # The first one makes the table.
+        first_ms, last_ms = statistics.median(took[1 : tenth + 1]), statistics.median(took[-tenth:])
         return {
             "batches/s": 1000 / statistics.mean(took),
             "first-ms": first_ms,
             "last-ms": last_ms,
             "last/first": last_ms / first_ms,
-            "files": float(_files(to)),
+            "files": float(files[-1]),
             "files-max": float(max(files)),
+            "log-files": float(sum(1 for _ in to.glob("*/_delta_log/*"))),
         }
+
+    def _fill(self, feed: str, appends: Iterator[list[bytes]]) -> list[int]:
+        """Make a feed and append to it as capture does; returns the last sequence id of each append."""
+        return asyncio.run(_append_all(self.server.grpc_address, make_feed(self.server, feed), appends))
 
     def close(self) -> None:
         """Stop both."""
@@ -154,39 +163,43 @@ class Subject:
 
 def _files(to: Path) -> int:
     moment = read_published(to)
-    tables = [one for one in moment.tables if one.table] if moment is not None else []
+    if moment is None:
+        raise RuntimeError(f"nothing is published in {to}: the batches end inside a transaction")
+    tables = [one for one in moment.tables if one.table]
     return sum(len(snapshot_at(to / one.path, one.version).files) for one in tables)
 
 
-async def _fill(address: str, writes: Writes, rows: int, keys: int) -> int:
-    """Append the rows as capture does, with WATERMARKs between them; returns how many entries there are."""
-    place = 1
+async def _append_all(address: str, writes: Writes, appends: Iterator[list[bytes]]) -> list[int]:
+    ends = [0]
     async with LogAppendClient(address) as client, client.append_stream(writes) as stream:
-        for fields in _appends(rows, keys):
-            future = await stream.send(join_fields(fields), expected_offset=place)
-            place += len(fields)
+        for fields in appends:
+            future = await stream.send(join_fields(fields), expected_offset=ends[-1] + 1)
+            ends.append(ends[-1] + len(fields))
             await future
-    return place - 1
+    return ends[1:]
 
 
-def _appends(rows: int, keys: int) -> Iterator[list[bytes]]:
+def _appends(
+    transactions: int, keys: int, rows: int = PER_TRANSACTION, per_watermark: int = PER_WATERMARK
+) -> Iterator[list[bytes]]:
+    """The table's schema, then transactions of ``rows`` rows, with a WATERMARK after so many of them and at the end."""
     rng = random.Random(SEED)  # rows of a bench
     form = RowForm(_TABLE)
     now_ms = time.time_ns() // 1_000_000
     commit_ts = now_ms << 18
     yield [schema_entry(_TABLE, now_ms).alone()]
     there: set[int] = set()
-    for number in range(1, rows // PER_TRANSACTION + 1):
+    for number in range(1, transactions + 1):
         commit_ts += 1
         pairs = []
-        for key in rng.sample(range(keys), PER_TRANSACTION):
+        for key in rng.sample(range(keys), rows):
             row = _row(key, number)
             pairs.append((_row(key, 0) if key in there else None, row))
             there.add(key)
         entries = TransactionEntries(f"0-1-{number}", commit_ts, now_ms, now_ms)
         entries.add_part(form, pairs)
         yield entries.end()
-        if number % PER_WATERMARK == 0 or number == rows // PER_TRANSACTION:
+        if number % per_watermark == 0 or number == transactions:
             commit_ts += 1
             yield [watermark_entry(commit_ts, now_ms).alone()]
 
@@ -236,6 +249,7 @@ def main() -> None:
         "last/first",
         "files",
         "files-max",
+        "log-files",
     ]
     publish([throughput, months], figures, given.json)
 

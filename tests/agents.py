@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests import forks
 
 STOP_S_MAX = 60.0
 
@@ -18,7 +19,7 @@ STOP_S_MAX = 60.0
 class AgentProcess:
     """An agent that relays the source ``dsn`` to the server at ``url``; its output goes to ``folder/agent.err``."""
 
-    program: Sequence[str] = (sys.executable, "-m", "headrace.cli.app")
+    program: Sequence[str] = forks.HEADRACE
     """What is run, before the words of the command."""
 
     def __init__(
@@ -47,7 +48,7 @@ class AgentProcess:
         """Start the process."""
         assert self.process is None, "the agent runs already"
         with (self.folder / "agent.err").open("ab") as errors:
-            self.process = subprocess.Popen(
+            self.process = forks.start(
                 [*self.program, "agent", "run", "--config", str(self._config)],
                 env={**os.environ, "HEADRACE_DSN": self.dsn},
                 stdin=subprocess.DEVNULL,
@@ -90,8 +91,8 @@ def _toml(value: object) -> str:
 
 def headrace(words: Sequence[str], **environment: str) -> Any:
     """Run a ``headrace`` command that prints one JSON document and return that; fails with its output if it fails."""
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace.cli.app", *words, "--json"],
+    done = forks.run(
+        [*forks.HEADRACE, *words, "--json"],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

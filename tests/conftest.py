@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 from tests.scale import SCALE
 from tests.scale import scaled as scaled_rounds
 
-# Fixtures for every folder: a real PostgreSQL cluster and databases in it, and the stores.
-pytest_plugins = ["tests.postgres", "tests.stores"]
+# Fixtures for every folder: a real PostgreSQL cluster and databases in it, an S3 server, and the stores.
+pytest_plugins = ["tests.postgres", "tests.s3", "tests.stores"]
 
 # A busy machine makes generation slow, which says nothing about the code: hence no deadline, no too_slow.
 _QUIET = [HealthCheck.too_slow]

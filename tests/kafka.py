@@ -7,6 +7,7 @@ Its jars (``kafka_jars.txt``: group, artifact, version, bytes, SHA-256) are fetc
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
@@ -97,6 +98,16 @@ class Broker:
             self._process.wait(STOP_S_MAX)
             self._process = None
 
+    def pause(self) -> None:
+        """SIGSTOP: connections stand, and nothing is answered until ``resume``."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on with what came meanwhile."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -109,6 +120,7 @@ class Broker:
 
     def _end(self) -> None:
         if self._process is not None:
+            self.resume()
             self._process.terminate()
             self._process.wait(STOP_S_MAX)
             self._process = None

@@ -9,8 +9,6 @@ import json
 import os
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -21,6 +19,7 @@ from typing import Any
 import httpx
 import psycopg
 
+from tests import forks
 from tests.agents import AgentProcess, headrace
 from tests.integration.postgres.history import entries_of
 from tests.postgres import Database
@@ -162,8 +161,8 @@ def wait_until_ended(agent: AgentProcess) -> int:
 
 def command(words: Sequence[str], **environment: str) -> tuple[int, dict[str, Any]]:
     """Run a ``headrace`` command; returns its exit code and the document that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace.cli.app", *words, "--json"],
+    done = forks.run(
+        [*forks.HEADRACE, *words, "--json"],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -9,7 +9,6 @@ import json
 import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from urllib.parse import quote
 
 import httpx
 
+from tests import forks
 from tests.waiting import wait_until
 
 START_S_MAX = 60.0
@@ -27,7 +27,7 @@ STOP_S_MAX = 30.0
 class ServerProcess:
     """One ``headrace serve`` (or ``up``) over ``folder/data``; its output goes to ``folder/serve.out`` and ``serve.err``."""
 
-    program: Sequence[str] = (sys.executable, "-m", "headrace.cli.app")
+    program: Sequence[str] = forks.HEADRACE
     """What is run, before the words of the command."""
 
     def __init__(
@@ -75,7 +75,7 @@ class ServerProcess:
         if self.command == "serve":
             command += ["--grpc", self.grpc_address or ("127.0.0.1:0" if self.grpc else "off")]
         with out.open("wb") as stdout, (self.folder / "serve.err").open("ab") as stderr:
-            self.process = subprocess.Popen(command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL)
+            self.process = forks.start(command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL)
         wait_until(
             lambda: out.read_bytes().endswith(b"\n") or self.ended(),
             START_S_MAX,

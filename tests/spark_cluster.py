@@ -1,7 +1,7 @@
 """A real Spark cluster on this machine: one master and several workers, for ``--master spark://``.
 
 ``with SparkCluster() as cluster: ... cluster.url ... cluster.kill_worker(0)``. A worker dies with all that it started, as a
-machine does.
+machine does. Each has an address of its own, 127.0.0.1, 127.0.0.2 …: Spark tells machines apart by these.
 """
 
 from __future__ import annotations
@@ -48,13 +48,8 @@ class SparkCluster:
             words = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page)]
             self._master = self._start("master", "org.apache.spark.deploy.master.Master", *words)
             wait_until(lambda: self._state() is not None, START_S_MAX, what="Spark's master to answer")
-            for number in range(self._count):
-                words = ["--host", "127.0.0.1", "--port", str(free_port()), "--webui-port", str(free_port())]
-                words += ["--cores", "1", "--memory", WORKER_MEMORY]
-                words += ["--work-dir", str(self.folder / f"work-{number}"), self.url]
-                kind = "org.apache.spark.deploy.worker.Worker"
-                self._workers.append(self._start(f"worker-{number}", kind, *words))
-            wait_until(lambda: self.alive() == self._count, START_S_MAX, what="Spark's workers to register")
+            self._workers = [self._start_worker(number) for number in range(self._count)]
+            self.mend()
         except BaseException:
             self._end()
             raise
@@ -78,10 +73,34 @@ class SparkCluster:
         """SIGKILL one worker, its executors and their Python processes' parent: nothing is finished."""
         self._kill(self._workers[number])
 
+    def restart_worker(self, number: int) -> None:
+        """Start a worker that was killed: it takes part again, as a new one."""
+        self._workers[number] = self._start_worker(number)
+
+    def mend(self) -> None:
+        """Start the workers that were killed; returns when the master counts on all, and on none that is dead."""
+        for number, worker in enumerate(self._workers):
+            if worker.poll() is not None:
+                self.restart_worker(number)
+        wait_until(lambda: self.alive() == self._count, START_S_MAX, what="Spark's workers to register")
+
     def log(self) -> str:
         """What master, workers and executors wrote last."""
         files = [*self.folder.glob("*.log"), *(folder / "stderr" for folder in self.executors())]
         return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in files)
+
+    def _start_worker(self, number: int) -> subprocess.Popen[bytes]:
+        words = [
+            "--host",
+            f"127.0.0.{number + 1}",
+            "--port",
+            str(free_port()),
+            "--webui-port",
+            str(free_port()),
+        ]
+        words += ["--cores", "1", "--memory", WORKER_MEMORY]
+        words += ["--work-dir", str(self.folder / f"work-{number}"), self.url]
+        return self._start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *words)
 
     def _start(self, name: str, kind: str, *words: str) -> subprocess.Popen[bytes]:
         spec = find_spec("pyspark")

@@ -54,8 +54,9 @@ class Bench:
         return statistics.median(one[arm][figure] for one in self.rounds)
 
     def ratio(self, arm: str, figure: str) -> list[float]:
-        """The figure in relation to that of the first arm in the same round, round by round."""
-        return [one[arm][figure] / one[self.arms[0]][figure] for one in self.rounds]
+        """The figure in relation to that of the first arm in the same round; rounds where that one is 0 have none."""
+        first = self.arms[0]
+        return [one[arm][figure] / one[first][figure] for one in self.rounds if one[first][figure]]
 
     def measures(self, figure: str) -> bool:
         """Tell whether every arm has this figure."""
@@ -69,7 +70,11 @@ class Bench:
         found = [f"{self.name}: {conditions}", f"  {'':{width}}  {figure:>16}  ratio (least .. greatest)"]
         for arm in self.arms:
             ratios = self.ratio(arm, figure)
-            span = f"{statistics.median(ratios):5.1%} ({min(ratios):.1%} .. {max(ratios):.1%})"
+            span = (
+                f"{statistics.median(ratios):5.1%} ({min(ratios):.1%} .. {max(ratios):.1%})"
+                if ratios
+                else "-"
+            )
             found.append(f"  {arm:{width}}  {self.median(arm, figure):16,.{digits}f}  {span}")
         return found
 
@@ -82,7 +87,8 @@ class Bench:
             "bare-limit": self.arms[0],
             "medians": {one: {arm: self.median(arm, one) for arm in self.arms} for one in figures},
             "ratios": {
-                one: {arm: statistics.median(self.ratio(arm, one)) for arm in self.arms} for one in figures
+                one: {arm: statistics.median(found) for arm in self.arms if (found := self.ratio(arm, one))}
+                for one in figures
             },
             "rounds": self.rounds,
         }

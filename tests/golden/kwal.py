@@ -1,4 +1,7 @@
-"""Makes a folder of KWAL segments with their manifests: two feeds, ids beyond 32 bits, a second history, a registry."""
+"""Makes a folder of KWAL segments with their manifests: two feeds, ids beyond 32 bits, a second history, a registry.
+
+And one of them encrypted, with the key; and what an owner of an object store says of itself.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from headrace.archive.files.settling import prepare
+from headrace.archive.rights.lease import Holder, encode_holder
+from headrace.archive.rights.processes import ProcessMark
 from headrace.entries.entry import Change, Op
 from headrace.wire.kwal import Sealed
-from headrace.wire.kwal_manifest import Manifest, RegisteredFeed
+from headrace.wire.kwal_manifest import Manifest, RegisteredFeed, encode_manifest
+from tests.identities import age_identity
 from tests.kwal import TS, manifest_of, sealed, stamped, write
 
 FIRST = (1 << 32) - 2
@@ -55,3 +62,30 @@ def make_kwal(folder: Path) -> None:
     """Write the folder."""
     for segment, manifest in segments():
         write(folder, segment, manifest)
+
+
+OWNER = Holder(
+    written_as=1,
+    readable_from=1,
+    what="backup",
+    holder="6f1c2f0e5d8c4c0f9c57b0b6e2a0c9d1",
+    number=42,
+    lease_s=30.0,
+    process=ProcessMark("backup-1", 4711, "0f51df02-0f90-4a37-8d45-f5361904a602 pid:[4026531836]", 8_558_351),
+    released=True,
+)
+
+
+def make_kwal_encrypted(folder: Path) -> None:
+    """Write the first of the segments, encrypted, and ``identity.txt``, which opens it."""
+    folder.mkdir(parents=True)
+    recipient = age_identity(folder / "identity.txt")
+    segment, manifest = segments()[0]
+    files = prepare(segment, manifest, [recipient])
+    (folder / files.manifest.file).write_bytes(b"".join(files.pieces))
+    (folder / segment.name.manifest).write_bytes(encode_manifest(files.manifest))
+
+
+def make_owner(path: Path) -> None:
+    """Write what an owner says of itself."""
+    path.write_bytes(encode_holder(OWNER))

@@ -34,20 +34,24 @@ from headrace.runtime.dsn import parse_dsn
 from headrace.wire.entry import decode_entry, digest, encode_half
 from headrace.wire.frame import Area, decode_area
 from tests.bench import Bench, append, expecting
+from tests.golden.bases import make_base
 from tests.golden.bookmarks import make_bookmark_file, make_bookmark_tables, make_bookmarks, make_seen
-from tests.golden.kwal import make_kwal
+from tests.golden.gaps import make_gap
+from tests.golden.kwal import make_kwal, make_kwal_encrypted, make_owner
 from tests.golden.log_postgres import make_log_postgres
 from tests.golden.outbox_mysql import make_outbox_mysql
+from tests.golden.rebuilt import make_rebuilt_folder
 from tests.golden.snapshots import make_snapshot
 from tests.postgres import Cluster
 
 FORMATS = Path(__file__).parent / "formats"
 CHANGED_IN = {
-    "data": 5,
+    "data": 6,
     "log-postgres.sql": 5,
     "bookmarks.db": 3,
     "bookmarks.ndjson": 2,
     "bookmarks-postgres.sql": 2,
+    "kwal": 3,
 }
 """Name below ``formats/N/`` -> the newest generation that it changed in; the others are still as generation 1 has them."""
 SEGMENT_BYTES = 4096
@@ -246,6 +250,7 @@ def make_outbox_postgres(path: Path) -> None:
 MAKERS: dict[str, Callable[[Path], None]] = {
     "data": make_data_folder,
     "shared": make_shared_folder,
+    "rebuilt": make_rebuilt_folder,
     "bookmarks.db": make_bookmarks,
     "bookmarks.ndjson": make_bookmark_file,
     "bookmarks-postgres.sql": make_bookmark_tables,
@@ -256,6 +261,10 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "log-postgres.sql": make_log_postgres,
     "snapshot.ndjson": make_snapshot,
     "kwal": make_kwal,
+    "kwal-encrypted": make_kwal_encrypted,
+    "owner.json": make_owner,
+    "gap.json": make_gap,
+    "base": make_base,
 }
 """Name below ``formats/N/`` -> what makes it there."""
 

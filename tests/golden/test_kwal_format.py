@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from headrace.pipeline.wal.folder import Folder
-from headrace.pipeline.wal.plan import Range, check_gaps
+from headrace.archive.files.folder import Folder
+from headrace.archive.files.segments import Range, check_gaps
+from headrace.archive.rights.lease import Holder, encode_holder
 from headrace.wire.kwal_columns import Segment
-from tests.golden.kwal import CHANGES, FIRST, make_kwal, segments
+from headrace.wire.kwal_manifest import FeedRange, Manifest
+from tests.golden.kwal import CHANGES, FIRST, OWNER, make_kwal, segments
 from tests.golden.make import kept
-from tests.kwal import INCARNATION
+from tests.kwal import INCARNATION, bytes_of
+
+
+def _feeds(manifest: Manifest, generation: int) -> tuple[FeedRange, ...]:
+    """Before the third generation nothing said whether a feed ends whole."""
+    if generation >= 3:
+        return manifest.feeds
+    return tuple(replace(one, ends_whole=None) for one in manifest.feeds)
 
 
 @pytest.mark.parametrize("path", kept("kwal"), ids=lambda path: path.parent.name)
@@ -19,7 +30,11 @@ def test_every_generation_is_read(path: Path) -> None:
     folder = Folder(str(path))
     found = folder.segments()
     manifests = folder.manifests(found)
-    assert list(manifests.values()) == [manifest for _, manifest in segments()]
+    generation = int(path.parent.name)
+    assert list(manifests.values()) == [
+        replace(manifest, written_as=generation, feeds=_feeds(manifest, generation))
+        for _, manifest in segments()
+    ]
     check_gaps(found, None, Range(), manifests)
     rows = []
     for one in found:
@@ -29,6 +44,23 @@ def test_every_generation_is_read(path: Path) -> None:
     vm = [("vmapi::vm", FIRST + at, INCARNATION, CHANGES[at % 4].value) for at in range(8)]
     new = [("vmapi::vm", FIRST + 1 + at, "second-life", CHANGES[at].value) for at in range(2)]
     assert rows == [*vm[:4], ("orders", 1, INCARNATION, b"x" * 300), *vm[4:], *new]
+
+
+@pytest.mark.parametrize("path", kept("kwal-encrypted"), ids=lambda path: path.parent.name)
+def test_every_generation_of_encryption_is_read(path: Path) -> None:
+    folder = Folder(str(path), str(path / "identity.txt"))
+    (found,) = folder.segments()
+    (manifest,) = folder.manifests([found]).values()
+    segment, told = segments()[0]
+    assert folder.read_segment(found.file) == bytes_of(segment)
+    assert manifest.encryption is not None
+    assert replace(manifest, encryption=None, readable_from=1, written_as=told.written_as) == told
+
+
+@pytest.mark.parametrize("path", kept("owner.json"), ids=lambda path: path.parent.name)
+def test_every_generation_of_owner_is_read(path: Path) -> None:
+    assert msgspec.json.decode(path.read_bytes(), type=Holder) == OWNER
+    assert encode_holder(OWNER) == path.read_bytes(), "as it is written today"
 
 
 def test_today_is_written_as_the_newest_generation(tmp_path: Path) -> None:

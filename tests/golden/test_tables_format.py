@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -10,10 +9,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headrace.pipeline.tables.ledger import Ledger, PublishedFile, PublishedTable, read_published
+from headrace.pipeline.tables.ledger import (
+    Ledger,
+    PublishedFile,
+    PublishedTable,
+    read_published,
+    read_tables_file,
+)
 from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableSchema
 from headrace.pipeline.tables.simple.state import TableState, Tracked
-from headrace.pipeline.tables.states import Begun, CapturedTable, LeftFolder, Reached, StopNote
+from headrace.pipeline.tables.states import (
+    Begun,
+    CapturedTable,
+    LeftFolder,
+    Reached,
+    Refusal,
+    Start,
+    StopNote,
+)
 from headrace.simple.schema import DataType
 
 FORMATS = Path(__file__).parent / "formats"
@@ -56,6 +69,10 @@ CAPTURED = CapturedTable(
     stopped=NOTE,
     begun=Begun(3, 1),
 )
+REFUSED = Refusal(
+    request="rebuild", code="query-failed", reason="no room", hint="Make room.", at="2026-11-22T10:00:00.000Z"
+)
+START = Start(source="archive", after=0, oldest=3, at="2026-11-22T06:00:00Z")
 MORE = {
     "1": (PUBLISHED, []),
     "2": (
@@ -68,17 +85,19 @@ MORE = {
         [CAPTURED],
     ),
 }
+MORE["3"] = (MORE["2"][0], [msgspec.structs.replace(CAPTURED, started_from="copy", refused=REFUSED)])
 """What each generation has: what is published, and the captured tables."""
 
 
 def write(folder: Path, generation: str) -> None:
     """Write what the generation has, as it is written today."""
     published, captured = MORE[generation]
-    ledger = Ledger(folder, "shop", INCARNATION)
+    ledger = Ledger(folder, "shop", INCARNATION, instance="0b6dc2b4c7e94a0fa7d5f5a1d2d14e5c")
+    ledger.keep(start=START)
     ledger.begin(4, [PLACED])
     if captured:
         left = [LeftFolder("shop.gone", "2026-11-22T09:00:00.000Z")]
-        reached = Reached(4, PUBLISHED.lsn)
+        reached = Reached(4, PUBLISHED.lsn, 470642111646793729)
         ledger.keep(reached=reached, tables=captured, left=left)
         ledger.keep(
             publishes=["2026-11-22T08:00:00.000Z"], cleaned={"shop.orders": "2026-11-22T07:00:00.000Z"}
@@ -105,18 +124,18 @@ def test_a_ledger_is_read_and_gone_on_with(tmp_path: Path, generation: str) -> N
     assert again.sequence_id == 9
 
 
-def test_today_is_written_as_generation_2_was(tmp_path: Path) -> None:
-    write(tmp_path, "2")
-    for name in ("tables.json", "published.json"):
-        golden = FORMATS / "2" / "tables" / "_headrace" / name
+def test_today_is_written_as_generation_3_was(tmp_path: Path) -> None:
+    write(tmp_path, "3")
+    for name in ("tables.json", "tables-1.journal", "published.json"):
+        golden = FORMATS / "3" / "tables" / "_headrace" / name
         assert (tmp_path / "_headrace" / name).read_text() == golden.read_text()
 
 
-def test_without_captured_tables_older_programs_read_on(tmp_path: Path) -> None:
-    write(tmp_path, "1")
-    for name in ("tables.json", "published.json"):
-        golden = json.loads((FORMATS / "1" / "tables" / "_headrace" / name).read_text())
-        assert json.loads((tmp_path / "_headrace" / name).read_text()) == golden | {"written-as": 2}
+def test_generation_3_has_all_that_is_kept() -> None:
+    found = read_tables_file(FORMATS / "3" / "tables")
+    assert found is not None
+    assert (found.start, found.begun, found.journal) == (START, 4, 1)
+    assert found.reached == Reached(4, PUBLISHED.lsn, 470642111646793729)
 
 
 def test_the_pages_examples_are_what_is_written() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
 from headrace.runtime.dsn import parse_dsn
+from tests import forks
 from tests.agents import AgentProcess
 from tests.servers import Feed, ServerProcess, changes, code_of, serving
 from tests.waiting import wait_until
@@ -50,9 +50,9 @@ def post(feed: Feed, first: int, last: int, mark: str = "") -> None:
 
 def listen(feed: Feed, *words: str) -> subprocess.CompletedProcess[str]:
     folder = feed.server.folder
-    command = [sys.executable, "-m", "headrace.cli.app", "listen", feed.name, "--server", feed.server.url]
+    command = [*forks.HEADRACE, "listen", feed.name, "--server", feed.server.url]
     command += ["--bookmark", str(folder / "bookmark.db"), "--once", "--ndjson", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder)
+    return forks.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder)
 
 
 def test_listener_that_has_seen_more_stops(server: ServerProcess) -> None:

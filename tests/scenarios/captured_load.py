@@ -39,11 +39,15 @@ _ROWS_AT_ONCE_MAX = 40
 class Load:
     """``transactions`` were committed, ``statements`` altered a table, ``refused`` came to nothing."""
 
-    def __init__(self, server: Server, seed: int) -> None:
+    def __init__(
+        self, server: Server, seed: int, *, write_pause: float = 1.0, alter_pause: float = 1.0
+    ) -> None:
+        """``write_pause`` and ``alter_pause``: so many times as long as else is waited between two things that are done."""
         self.database = server.create_captured(DATABASE)
         server.sql(f"GRANT RELOAD ON *.* TO `{USER}`@`%`")
         self.transactions = self.statements = self.refused = 0
         self._seed = seed
+        self._pauses = write_pause, alter_pause
         self._next_seq = SEQ_WRITTEN_FIRST
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -59,8 +63,11 @@ class Load:
 
     def start(self) -> None:
         """Begin to write and to alter."""
-        workers: list[_Writer | _Alterer] = [_Writer(self, self._chance(number)) for number in range(WRITERS)]
-        for worker in (*workers, _Alterer(self, self._chance(WRITERS))):
+        write, alter = self._pauses
+        workers: list[_Writer | _Alterer] = [
+            _Writer(self, self._chance(number), write) for number in range(WRITERS)
+        ]
+        for worker in (*workers, _Alterer(self, self._chance(WRITERS), alter)):
             self._threads.append(threading.Thread(target=self._repeat, args=(worker.work, worker.pause_s)))
             self._threads[-1].start()
 
@@ -109,13 +116,14 @@ class Load:
 
 
 class _Writer:
-    def __init__(self, load: Load, chance: random.Random) -> None:
+    def __init__(self, load: Load, chance: random.Random, pause: float) -> None:
         self._load = load
         self._chance = chance
+        self._pause = pause
         self._columns: dict[str, list[Column]] = {}
 
     def pause_s(self) -> float:
-        return self._chance.random() * _PAUSE_S_MAX
+        return self._chance.random() * _PAUSE_S_MAX * self._pause
 
     def work(self, cursor: Cursor) -> None:
         """One transaction; some are rolled back, as a whole or to a savepoint."""
@@ -176,14 +184,15 @@ class _Writer:
 
 
 class _Alterer:
-    def __init__(self, load: Load, chance: random.Random) -> None:
+    def __init__(self, load: Load, chance: random.Random, pause: float) -> None:
         self._load = load
         self._chance = chance
+        self._pause = pause
         self._every = list(EVERY_ALTERS)
         self._number = 0
 
     def pause_s(self) -> float:
-        return self._chance.random() * _ALTER_PAUSE_S_MAX
+        return self._chance.random() * _ALTER_PAUSE_S_MAX * self._pause
 
     def work(self, cursor: Cursor) -> None:
         """One change of one table, some of them several statements; now and then the next file of the binlog."""

@@ -6,12 +6,12 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 
+from tests import forks
 from tests.mariadb import Database
 from tests.proxy import Proxy
 from tests.servers import Feed, ServerProcess
@@ -19,12 +19,13 @@ from tests.waiting import wait_until
 
 PROGRESS_S_MAX = 90.0
 STOP_S_MAX = 60.0
-_COMMAND = (sys.executable, "-m", "headrace.cli.app", "capture")
+_COMMAND = (*forks.HEADRACE, "capture")
 
 
 class CaptureProcess:
     """One capture of ``database`` into the feed ``feed``; what it logs goes to ``folder/capture.err``.
 
+    ``config`` is its capture.toml, which needs ``environment``.
     ``source``, ``http`` and ``grpc`` are the proxies through which it reaches the database and the server.
     """
 
@@ -43,11 +44,11 @@ class CaptureProcess:
     ) -> None:
         self.folder = folder
         self._server = server
-        self._config = folder / "capture.toml"
+        self.config = folder / "capture.toml"
         self._process: subprocess.Popen[bytes] | None = None
         dsn = database.dsn.replace(f":{database.server.port}/", f":{source.port}/")
-        self._environment = os.environ | {"HEADRACE_DSN": dsn}
-        self._config.write_text(
+        self.environment = os.environ | {"HEADRACE_DSN": dsn}
+        self.config.write_text(
             "\n".join(
                 [
                     f'feed = "{self.feed}"',
@@ -62,9 +63,9 @@ class CaptureProcess:
     def start(self) -> None:
         """Start the process; it has to begin where the feed ends."""
         with (self.folder / "capture.err").open("ab") as errors:
-            command = [*_COMMAND, "run", "--config", str(self._config)]
-            self._process = subprocess.Popen(
-                command, env=self._environment, stdin=subprocess.DEVNULL, stderr=errors
+            command = [*_COMMAND, "run", "--config", str(self.config)]
+            self._process = forks.start(
+                command, env=self.environment, stdin=subprocess.DEVNULL, stderr=errors
             )
 
     def kill(self) -> None:
@@ -77,9 +78,9 @@ class CaptureProcess:
 
     def command(self, *words: str) -> str:
         """Run another command of ``headrace capture`` with the same settings, and return what it prints."""
-        done = subprocess.run(
-            [*_COMMAND, *words, "--config", str(self._config)],
-            env=self._environment,
+        done = forks.run(
+            [*_COMMAND, *words, "--config", str(self.config)],
+            env=self.environment,
             timeout=PROGRESS_S_MAX,
             check=False,
             capture_output=True,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests import forks
 from tests.servers import Feed, changes
 
 STOP_S_MAX = 30.0
@@ -40,8 +40,8 @@ class ListenProcess:
         """Begin a new life."""
         assert self.process is None, "the listener runs already"
         with self._out(self._lives).open("wb") as out, (self.folder / "listen.err").open("ab") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "headrace.cli.app", *self._words],
+            self.process = forks.start(
+                [*forks.HEADRACE, *self._words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=errors,

@@ -127,11 +127,11 @@ class Scene:
         return not json.loads(self.capture.command("status", "--json"))["copies"]
 
     def settle(self) -> None:
-        """End the load, and wait until a WATERMARK says that all of it is in the feed."""
+        """End the load, and wait until a WATERMARK says that all of it is in the feed, and all that was copied."""
         self.load.stop()
+        self.capture.wait(self.nothing_is_copied, what="the copy that was asked for")
         ((end_ms,),) = self.mariadb.sql("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS INT)")
         self.capture.wait(lambda: self.last_watermark_ms() >= end_ms, what="a WATERMARK behind the load")
-        self.capture.wait(self.nothing_is_copied, what="the copy that was asked for")
         assert self.capture.stop() == 0, self.capture.errors()[-4000:]
 
 

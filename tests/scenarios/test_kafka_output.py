@@ -6,25 +6,19 @@ holds, column by column.
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from pymysql.cursors import Cursor
 
 from headrace.simple import json_codec
 from headrace.simple.assembler import Assembler
-from headrace.simple.message import Ddl, Dml, Watermark
+from headrace.simple.message import Watermark
 from headrace.simple.values import Encoding
-from tests.integration.pipeline.kafka.topic_reader import Record, read_topic
+from tests.integration.pipeline.kafka.topic_reader import Record, check_first_sendings, read_topic
 from tests.kafka import Broker
 from tests.mariadb import CAPTURE_OPTIONS, Server
 from tests.proxy import Proxy
@@ -32,6 +26,7 @@ from tests.scenarios.captured_load import DATABASE, Load
 from tests.scenarios.captured_process import CaptureProcess
 from tests.scenarios.captured_replica import Replica, contents
 from tests.scenarios.history import seeded
+from tests.scenarios.spark_process import MASTER, STEP_S_MAX, SparkProcess
 from tests.scenarios.test_capture import compare, say
 from tests.servers import Feed, ServerProcess, serving
 from tests.waiting import wait_until
@@ -39,93 +34,25 @@ from tests.waiting import wait_until
 PARTITIONS = 8
 TOPIC = "shop"
 BY_KEY = "[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value'}]\n"
-PROGRESS_S_MAX = 240.0
+SLOWER = 10.0
+"""The load of the capture's test, a tenth as quick: each statement is a step of its own for the job."""
+
 ENTRIES_BETWEEN = 500
 """Messages that reach the topic between two kills, at least."""
 
 
-class SlowLoad(Load):
-    """The load of the capture's test, a tenth as quick: each statement is a step of its own for the job."""
-
-    def _repeat(self, work: Callable[[Cursor], None], pause_s: Callable[[], float]) -> None:
-        super()._repeat(work, lambda: 10 * pause_s())
-
-
-class KafkaJob:
-    """``headrace pipeline kafka`` as a process that is killed and started again."""
+class KafkaJob(SparkProcess):
+    """``headrace pipeline kafka``; small batches while it runs, so that there are many."""
 
     def __init__(self, folder: Path, server: ServerProcess, broker: Broker, encoding: Encoding) -> None:
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+        self.topic = f"{TOPIC}-{encoding}"
         config = folder / "changefeed.toml"
         config.write_text(BY_KEY)
-        self.topic = f"{TOPIC}-{encoding}"
         uri = f"kafka://{broker.address}/{self.topic}?partition-num={PARTITIONS}&encoding-format={encoding}"
-        self._command = [sys.executable, "-m", "headrace.cli.app", "pipeline", "kafka", "--json"]
-        self._command += ["--feed", CaptureProcess.feed, "--server", server.url, "--sink-uri", uri]
-        self._command += [
-            "--config",
-            str(config),
-            "--checkpoint",
-            str(folder / self.topic),
-            "--master",
-            "local[2]",
-        ]
-
-    def start(self) -> None:
-        """Let it run until it is killed; small batches, so that there are many."""
-        with (self._folder / "job.err").open("ab") as errors:
-            self._process = subprocess.Popen(
-                [*self._command, "--max-entries", "500"],
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                start_new_session=True,
-            )
-
-    def kill(self) -> None:
-        """SIGKILL of the driver and its JVM, whatever they are doing."""
-        process, self._process = self._process, None
-        assert process is not None
-        assert process.poll() is None, self.errors()
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PROGRESS_S_MAX)
-
-    def end(self) -> None:
-        """Leave nothing running behind."""
-        if self._process is not None and self._process.poll() is None:
-            self.kill()
-
-    def stop(self) -> None:
-        """SIGTERM: it ends in order."""
-        process, self._process = self._process, None
-        assert process is not None
-        process.terminate()
-        assert process.wait(PROGRESS_S_MAX) == 0, self.errors()
-
-    def finish(self) -> dict[str, object]:
-        """Send all that the feed has now; returns what the command says."""
-        with (self._folder / "job.err").open("ab") as errors:
-            done = subprocess.run(
-                [*self._command, "--once"],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                timeout=PROGRESS_S_MAX,
-                check=False,
-            )
-        assert done.returncode == 0, self.errors()
-        said: dict[str, object] = json.loads(done.stdout)
-        return said
-
-    def errors(self) -> str:
-        """The end of what was logged, and of Spark's own output."""
-        spark = self._folder / f"{self.topic}.log"
-        texts = [
-            path.read_text(errors="replace")[-4000:]
-            for path in (self._folder / "job.err", spark)
-            if path.exists()
-        ]
-        return "\n".join(texts)
+        words = ["kafka", "--json", "--feed", CaptureProcess.feed, "--server", server.url, "--sink-uri", uri]
+        words += ["--config", str(config), "--checkpoint", str(folder / self.topic), *MASTER]
+        log = folder / f"{self.topic}.log"
+        super().__init__(folder, words, running=("--max-entries", "500"), spark_log=log)
 
 
 class TopicReplica(Replica):
@@ -172,22 +99,6 @@ def last_watermark_sent(broker: Broker, topic: str) -> int:
         return message.commit_ts >> 18 if isinstance(message, Watermark) else 0
 
 
-def check_watermarks(partitions: Sequence[Sequence[Record]]) -> None:
-    """What comes for the first time lies above the WATERMARKs before it, and in order; messages may come again."""
-    for records in partitions:
-        seen: set[bytes] = set()
-        mark = commit_ts = 0
-        for record in records:
-            message = record.message
-            if isinstance(message, Watermark):
-                mark = max(mark, message.commit_ts)
-            elif isinstance(message, Dml | Ddl) and record.value not in seen:
-                seen.add(record.value)
-                assert message.commit_ts > mark, f"{message} comes behind the WATERMARK {mark}"
-                assert message.commit_ts >= commit_ts, f"{message} comes behind {commit_ts}"
-                commit_ts = message.commit_ts
-
-
 @pytest.mark.timeout(900)
 def test_a_consumer_of_the_topic_rebuilds_every_table(tmp_path: Path) -> None:
     chance = seeded()
@@ -195,7 +106,7 @@ def test_a_consumer_of_the_topic_rebuilds_every_table(tmp_path: Path) -> None:
         mariadb = scene.enter_context(Server(*CAPTURE_OPTIONS))
         server = scene.enter_context(serving(tmp_path / "server", grpc=True))
         broker = scene.enter_context(Broker())
-        load = SlowLoad(mariadb, chance.getrandbits(32))
+        load = Load(mariadb, chance.getrandbits(32), write_pause=SLOWER, alter_pause=SLOWER)
         capture = captured(tmp_path, load, mariadb, server, scene)
         job = KafkaJob(tmp_path, server, broker, Encoding.JSON)
         load.make_tables()
@@ -203,7 +114,7 @@ def test_a_consumer_of_the_topic_rebuilds_every_table(tmp_path: Path) -> None:
         scene.callback(load.stop)
         capture.start()
         scene.callback(capture.kill)
-        wait_until(lambda: capture.head() > 0, PROGRESS_S_MAX, what="the feed")
+        wait_until(lambda: capture.head() > 0, STEP_S_MAX, what="the feed")
         job.start()
         scene.callback(job.end)
         progress(broker, job)
@@ -216,10 +127,10 @@ def test_a_consumer_of_the_topic_rebuilds_every_table(tmp_path: Path) -> None:
         end_ms = settle(load, capture, mariadb, server)
         wait_until(
             lambda: last_watermark_sent(broker, job.topic) >= end_ms,
-            PROGRESS_S_MAX,
+            STEP_S_MAX,
             what="the last WATERMARK",
         )
-        job.stop()
+        assert job.stop() == 0, job.errors()
         say(f"{capture.head()} entries became {messages_in(broker, job.topic)} messages")
         check_rebuilt(mariadb, broker, job.topic, Encoding.JSON, scene)
         avro = KafkaJob(tmp_path, server, broker, Encoding.AVRO)
@@ -247,9 +158,7 @@ def progress(broker: Broker, job: KafkaJob) -> None:
     """Wait until the topic has grown."""
     wanted = messages_in(broker, job.topic) + ENTRIES_BETWEEN
     try:
-        wait_until(
-            lambda: messages_in(broker, job.topic) >= wanted, PROGRESS_S_MAX, what=f"{wanted} messages"
-        )
+        wait_until(lambda: messages_in(broker, job.topic) >= wanted, STEP_S_MAX, what=f"{wanted} messages")
     except AssertionError as error:
         raise AssertionError(f"{error}\n{job.errors()}") from None
 
@@ -275,7 +184,7 @@ def last_watermark_ms(server: ServerProcess, capture: CaptureProcess) -> int:
 def check_rebuilt(mariadb: Server, broker: Broker, topic: str, encoding: Encoding, scene: ExitStack) -> None:
     """Rebuild the tables in another server, and compare."""
     partitions = read_topic(broker.address, topic, encoding)
-    check_watermarks(partitions)
+    check_first_sendings(partitions)
     target = scene.enter_context(Server("--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M"))
     with closing(mariadb.connect_as_root()) as source, closing(target.connect_as_root()) as root:
         replica = TopicReplica(root, DATABASE, encoding)

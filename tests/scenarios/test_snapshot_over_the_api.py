@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ import pytest
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
 from headrace.runtime.dsn import parse_dsn
+from tests import forks
 from tests.agents import AgentProcess
 from tests.identity import Issuer
 from tests.ports import free_port
@@ -118,8 +117,8 @@ def listen(folder: Path, server: SecuredServer, token: Path, *words_more: str) -
     """Run the listener up to the head; returns its lines."""
     words = ["listen", FEED, "--once", "--snapshot", "needed", "--server", server.url, *words_more]
     words += ["--bookmark", str(folder / "bookmark"), "--token-file", str(token)]
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace.cli.app", *words],
+    done = forks.run(
+        [*forks.HEADRACE, *words],
         capture_output=True,
         text=True,
         timeout=120,

@@ -39,6 +39,9 @@ COMMANDS: Final = {
     "wal": Command(
         "headrace.cli.wal:app", "Work with the streams over all feeds, and with what is written from them."
     ),
+    "snapshot": Command(
+        "headrace.cli.snapshot:app", "Base snapshots of an archive, from which restores begin."
+    ),
     "pipeline": Command("headrace.cli.pipeline:app", "Tables and more of a feed, on Spark."),
     "token": Command("headrace.cli.token:app", "Make and look at tokens for development."),
     "up": Command("headrace.cli.up:app", "Run server and agent together, for a first try."),

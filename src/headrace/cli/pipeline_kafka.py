@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from headrace.cli.spark_jobs import SparkOptions, check_installed, show, stopping, tell, tell_restart
+from headrace.cli.spark_jobs import (
+    SparkOptions,
+    check_installed,
+    lag_text,
+    progress_teller,
+    stopping,
+    tell,
+    tell_restart,
+)
 from headrace.entries.feed import check_feed_id
 from headrace.errors import ConfigInvalid
 
@@ -24,6 +32,7 @@ def kafka_command(
     checkpoint: str,
     config: Path | None = None,
     once: Annotated[bool, Parameter(negative=())] = False,
+    start: str = "",
     listener: str = "",
     archive: str = "",
     max_entries: int = 200_000,
@@ -48,6 +57,9 @@ def kafka_command(
         A changefeed file of TiCDC's form: dispatchers, BOOTSTRAP, encoding, filter.
     once
         Stop at the entry that is the newest now.
+    start
+        Where an empty checkpoint begins: first (the feed's first entry), oldest (the first that the server retains), a
+        sequence id, an LSN, an RFC 3339 time, head. Default: oldest, with --archive first.
     listener
         Name under which the server's retention waits for this job. Default: it does not wait.
     archive
@@ -63,12 +75,14 @@ def kafka_command(
     ca_file
         PEM file of the authorities to trust (else HEADRACE_TLS_CA, else the public ones).
     json
-        Print one JSON document at the end.
+        Print one JSON document at the end, and JSON lines of progress on stderr.
     """
     check_feed_id(feed)
     check_installed()
+    from headrace.pipeline.kafka.beginning import read_start
     from headrace.pipeline.kafka.sink import parse_sink
 
+    read_start(start or "oldest")
     sink = parse_sink(sink_uri, _text_of(config))
     token, ca = ("" if file is None else str(file) for file in (token_file, ca_file))
     log = log_file or Path("headrace-kafka.log" if "://" in checkpoint else f"{checkpoint.rstrip('/')}.log")
@@ -77,8 +91,9 @@ def kafka_command(
         f"headrace kafka of {feed}", log, checkpoint=checkpoint, kafka=True
     )
     place = {"feed": feed, "sink": sink, "checkpoint": checkpoint, "server": server}
-    files = {"token_file": token, "ca_file": ca, "listener": listener, "archive": archive}
-    summary = _run(settings, **place, **files, once=once, entries_max=max_entries)
+    files = {"token_file": token, "ca_file": ca, "listener": listener, "archive": archive, "start": start}
+    progress = progress_teller(_line, as_json=json)
+    summary = _run(settings, **place, **files, once=once, entries_max=max_entries, progress=progress)
     _print_summary(summary, as_json=json)
 
 
@@ -99,14 +114,13 @@ def _run(settings: SessionSettings, **job: Any) -> Summary:
     spark = open_session(settings)
     try:
         with stopping() as stop:
-            return run_kafka(spark, **job, progress=_show_progress, restarting=tell_restart, stop=stop)
+            return run_kafka(spark, **job, restarting=tell_restart, stop=stop)
     finally:
         stop_session(spark)
 
 
-def _show_progress(now: Progress) -> None:
-    lag = "server away" if now.lag is None else f"{now.lag} behind"
-    show(f"batch {now.batches}, entry {now.sequence_id}, {lag}, {now.rows_per_second:.0f} rows/s")
+def _line(now: Progress) -> str:
+    return f"batch {now.batches}, entry {now.sequence_id}, {lag_text(now)}, {now.rows_per_second:.0f} rows/s"
 
 
 def _print_summary(summary: Summary, *, as_json: bool) -> None:
@@ -119,7 +133,8 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
 
 def report(summary: Summary) -> list[str]:
     """Return what a job did, in lines for a person."""
-    lines = [
+    lines = [f"begun at entry {summary.began_at}"] if summary.began_at is not None else []
+    lines += [
         f"{summary.rows} rows and {summary.statements} statements in {summary.batches} batches, {summary.seconds:.1f} s"
     ]
     lines += [f"  topic {topic}: {partitions} partitions" for topic, partitions in summary.topics.items()]

@@ -1,4 +1,4 @@
-"""``headrace pipeline tables resume`` and ``rebuild``: ask the job that keeps the tables to bring one back."""
+"""``headrace pipeline tables resume``, ``rebuild``, ``forget``: ask the job to bring a table back, or to let it go."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resume_command(table: str, /, *, to: str, json: Flag = False) -> int:
     json
         Print one JSON document.
     """
-    return _request(table, to, rebuild=False, as_json=json)
+    return _request(table, to, as_json=json)
 
 
 def rebuild_command(table: str, /, *, to: str, json: Flag = False) -> int:
@@ -49,9 +49,28 @@ def rebuild_command(table: str, /, *, to: str, json: Flag = False) -> int:
     return _request(table, to, rebuild=True, as_json=json)
 
 
-def _request(text: str, to: str, *, rebuild: bool, as_json: bool) -> int:
+def forget_command(table: str, /, *, to: str, json: Flag = False) -> int:
+    """Let go of a stopped table: what is in it, and its place in the feed, which retention then need not wait for.
+
+    Leaves a request, as `resume` does. For a table that is gone at its source, or is not wanted any more. If it is copied
+    once more (`headrace capture copy`), truncated or created anew, it comes back whole.
+
+    Parameters
+    ----------
+    table
+        DATABASE.TABLE, or the parts as a JSON array.
+    to
+        Folder of the tables.
+    json
+        Print one JSON document.
+    """
+    return _request(table, to, forget=True, as_json=json)
+
+
+def _request(text: str, to: str, *, rebuild: bool = False, forget: bool = False, as_json: bool) -> int:
     check_installed()
-    from headrace.pipeline.tables.ledger import leave_request, local_folder, read_tables_file
+    from headrace.pipeline.tables.ledger import local_folder, read_tables_file
+    from headrace.pipeline.tables.requests import leave_request
     from headrace.pipeline.tables.schemas import table_name
     from headrace.pipeline.tables.states import Request
 
@@ -65,10 +84,10 @@ def _request(text: str, to: str, *, rebuild: bool, as_json: bool) -> int:
         )
     if not rebuild and found[0].stopped is None:
         raise Usage(f"table {text} is not stopped")
-    leave_request(folder, Request(table, rebuild))
+    request = Request(table, rebuild, forget)
+    leave_request(folder, request)
     if as_json:
-        done = "rebuild" if rebuild else "resume"
-        print(json_format.dumps({"table": list(table), "request": done, "to": str(folder)}))
+        print(json_format.dumps({"table": list(table), "request": request.word, "to": str(folder)}))
     else:
         print(
             "The request is there: the running job takes it up at its next batch, another one at its start."

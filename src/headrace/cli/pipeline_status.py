@@ -13,6 +13,13 @@ from headrace.cli.spark_jobs import check_installed
 if TYPE_CHECKING:
     from headrace.pipeline.tables.standing import Standing, TableStanding
 
+_ORIGINS = {
+    "feed": "the feed's entries",
+    "archive": "the archive",
+    "snapshot": "the publisher's snapshot",
+    "copy": "a copy in the feed",
+}
+
 ANSWER_S_MAX = 5.0
 """So long the server may be away before its part is left out."""
 
@@ -75,10 +82,27 @@ def lines_of(standing: Standing) -> list[str]:
 
 def _table_lines(table: TableStanding) -> list[str]:
     name = ".".join(table.table) or "(entries without a table)"
-    if table.state == "running":
-        return [f"  {name}: {table.path}, version {table.version}"]
-    if table.state == "copying":
-        return [f"  {name}: its rows are being copied; it is published when they are all there"]
+    lines = _state_lines(name, table)
+    if table.request is not None:
+        lines.append(f"    a request waits for the job: {table.request}")
+    if table.refused is not None:
+        refused = table.refused
+        lines.append(f"    {refused.request} was refused at {refused.at} ({refused.code}): {refused.reason}")
+        lines.append(f"    {refused.hint}")
+    return lines
+
+
+def _state_lines(name: str, table: TableStanding) -> list[str]:
+    match table.state:
+        case "running":
+            origin = f", from {_ORIGINS[table.started_from]}" if table.started_from in _ORIGINS else ""
+            return [f"  {name}: {table.path}, version {table.version}{origin}"]
+        case "copying":
+            return [f"  {name}: its rows are being copied; it is published when they are all there"]
+        case "unseen":
+            return [f"  {name}: not there; no entry of it came since the tables begin", f"    {table.hint}"]
+        case "forgotten":
+            return [f"  {name}: let go; headrace capture copy brings it back"]
     return [
         f"  {name}: STOPPED after sequence id {table.sequence_id} ({table.code}): {table.reason}",
         f"    {table.hint}",

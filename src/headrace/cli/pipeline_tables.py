@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from cyclopts import App, Parameter
 
-from headrace.cli.pipeline_requests import rebuild_command, resume_command
-from headrace.cli.spark_jobs import SparkOptions, check_installed, stopping, tell, tell_restart
+from headrace.cli.pipeline_requests import forget_command, rebuild_command, resume_command
+from headrace.cli.spark_jobs import (
+    SparkOptions,
+    check_installed,
+    lag_text,
+    progress_teller,
+    stopping,
+    tell,
+    tell_restart,
+)
 from headrace.entries.feed import check_feed_id
+from headrace.errors import ConfigInvalid, Usage
 
 if TYPE_CHECKING:
     from headrace.pipeline.session import SessionSettings
     from headrace.pipeline.tables.job import Progress, Summary
 
+_STARTS: Final = {
+    "feed": "feed's first entry",
+    "archive": "archive",
+    "snapshot": "publisher's snapshot",
+    "middle": "oldest entry that the feed had: those from before wait for a copy",
+}
+
 SHORT_ENTRIES_MAX: Final = 200_000
 """Up to so many entries a run with --once ends before settings for throughput would pay."""
 
 
-app = App(name="tables", help="Keep a feed's Delta tables up to date; bring stopped ones back.")
+app = App(
+    name="tables", help="Keep a feed's Delta tables up to date; bring stopped ones back, or let them go."
+)
 
 app.command(resume_command, name="resume")
 app.command(rebuild_command, name="rebuild")
+app.command(forget_command, name="forget")
 
 
 @app.default
@@ -37,6 +54,8 @@ def tables_command(
     checkpoint: str | None = None,
     max_entries: int = 1_000_000,
     archive: str = "",
+    schema: str = "",
+    schema_file: Path | None = None,
     log_file: Path | None = None,
     server: Annotated[str, Parameter(env_var="HEADRACE_SERVER")] = "http://127.0.0.1:8470",
     token_file: Path | None = None,
@@ -62,6 +81,10 @@ def tables_command(
         Entries of one batch, about.
     archive
         URL of a folder of KWAL segments, for entries that the server has dropped.
+    schema
+        Columns of entries that name no table, as Spark DDL: "id BIGINT NOT NULL, name STRING". Kept from the first run on.
+    schema_file
+        File that holds it.
     log_file
         Where Spark's own output goes. Default: TO/_headrace/spark.log.
     server
@@ -71,9 +94,10 @@ def tables_command(
     ca_file
         PEM file of the authorities to trust (else HEADRACE_TLS_CA, else the public ones).
     json
-        Print one JSON document at the end.
+        Print one JSON document at the end, and JSON lines of progress on stderr.
     """
     check_feed_id(feed)
+    given = _schema_text(schema, schema_file)
     check_installed()
     from headrace.pipeline.tables.job import entries_waiting
     from headrace.pipeline.tables.ledger import FOLDER, local_folder
@@ -86,11 +110,22 @@ def tables_command(
     settings = (spark or SparkOptions()).session(
         f"headrace tables of {feed}", log, checkpoint=checkpoint or to, short_lived=short
     )
-    place = {"feed": feed, "to": to, "server": server, "checkpoint": checkpoint}
-    files = {"token_file": token, "ca_file": ca}
-    summary = _run(settings, **place, **files, once=once, entries_max=max_entries, archive=archive)
+    place = {"feed": feed, "to": to, "server": server, "token_file": token, "ca_file": ca}
+    terms = {"checkpoint": checkpoint, "once": once, "entries_max": max_entries, "archive": archive}
+    summary = _run(settings, **place, **terms, schema=given, progress=progress_teller(_line, as_json=json))
     _print_summary(summary, as_json=json)
     return int(bool(summary.stopped))
+
+
+def _schema_text(schema: str, file: Path | None) -> str:
+    if schema and file is not None:
+        raise Usage("--schema and --schema-file say the same: give one of them")
+    if file is None:
+        return schema
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"--schema-file {file}: {error}") from None
 
 
 def _run(settings: SessionSettings, **job: Any) -> Summary:
@@ -101,7 +136,7 @@ def _run(settings: SessionSettings, **job: Any) -> Summary:
     spark = open_session(settings)
     try:
         with stopping() as stop:
-            return run_tables(spark, **job, progress=_teller(), restarting=tell_restart, stop=stop)
+            return run_tables(spark, **job, restarting=tell_restart, stop=stop)
     finally:
         stop_session(spark)
 
@@ -119,6 +154,8 @@ def report(summary: Summary) -> list[str]:
     lines = [f"{summary.entries} entries in {summary.batches} batches, {summary.seconds:.1f} s"]
     if summary.published is None:
         return [*lines, f"nothing to publish: the feed {summary.feed} has no entry yet"]
+    if summary.started_from is not None:
+        lines.append(f"the tables begin with the {_STARTS[summary.started_from]}")
     lines.append(f"published: {summary.feed} at sequence id {summary.published.sequence_id}")
     lines += [
         f"  {'.'.join(table.table) or '(entries without a table)'}: {summary.to}/{table.path}, version {table.version}"
@@ -131,14 +168,6 @@ def report(summary: Summary) -> list[str]:
     return lines
 
 
-def _teller() -> Callable[[Progress], None]:
-    """Return what shows progress: one line rewritten on a terminal, nothing where nobody watches."""
-    if not sys.stderr.isatty():
-        return lambda now: None
-
-    def tell(now: Progress) -> None:
-        lag = "server away" if now.lag is None else f"{now.lag} behind"
-        line = f"batch {now.batches}, entry {now.sequence_id}, {lag}, {now.entries_per_second:.0f} entries/s"
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-
-    return tell
+def _line(now: Progress) -> str:
+    speed = f"{now.entries_per_second:.0f} entries/s"
+    return f"batch {now.batches}, entry {now.sequence_id}, {lag_text(now)}, {speed}"

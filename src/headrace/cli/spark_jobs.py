@@ -7,13 +7,15 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
+import msgspec
 from cyclopts import Parameter
 
 from headrace.errors import SetupMissing, Usage
@@ -24,6 +26,25 @@ if TYPE_CHECKING:
     from headrace.pipeline.supervision import Restart
 
 log = get_logger("pipeline")
+
+
+class Progressing(Protocol):
+    """What every job tells of its progress: see the jobs' own."""
+
+    @property
+    def batches(self) -> int:
+        """How many batches this process has done."""
+
+    @property
+    def lag(self) -> int | None:
+        """Entries."""
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Seconds."""
+
+
+P = TypeVar("P", bound=Progressing)
 
 
 @Parameter(name="*")
@@ -96,6 +117,38 @@ def show(line: str) -> None:
     """Rewrite the line that a person watches; nothing where nobody does."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def progress_teller(line: Callable[[P], str], *, as_json: bool) -> Callable[[P], None]:
+    """Return what tells a job's progress on stderr, to be called about once a second.
+
+    ``as_json``: a JSON line for each batch that has ended since the line before, in the form of a log line whose event is
+    ``progress``. Else ``line`` is rewritten on a terminal, and where nobody watches nothing is told.
+    """
+    return _ProgressLines() if as_json else lambda now: show(line(now))
+
+
+def lag_text(now: Progressing) -> str:
+    """Return how far a job is behind, for a person."""
+    if now.lag is None:
+        return "server away"
+    seconds = "" if not now.lag_seconds else f", {now.lag_seconds:.0f} s"
+    return f"{now.lag} behind{seconds}"
+
+
+class _ProgressLines:
+    """Writes progress for machines."""
+
+    def __init__(self) -> None:
+        self._batches = 0
+
+    def __call__(self, now: Progressing) -> None:
+        if now.batches == self._batches:
+            return
+        self._batches = now.batches
+        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        told = {"event": "progress", "room": "pipeline", "timestamp": at, **msgspec.to_builtins(now)}
+        print(msgspec.json.encode(told).decode(), file=sys.stderr, flush=True)
 
 
 def tell_restart(restart: Restart) -> None:

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -62,17 +63,19 @@ class WalClient:
         subscriber_id: str = "",
         token: str | Credential | Callable[[], str] | None = None,
         insecure: bool = False,
+        ca_file: Path | None = None,
     ) -> None:
         """Speak to ``HOST:PORT``, with TLS to ``https://HOST:PORT``; nothing is sent yet.
 
-        ``token``: see :class:`Caller`; a function is asked before each call, and must not block.
+        ``token``: see :class:`Caller`; a function is asked before each call, and must not block. ``ca_file``: the
+        authorities to trust, else those of the environment.
         """
         named = (("subscriber-id", subscriber_id),) if subscriber_id else ()
         if token is not None and not isinstance(token, str | Credential):
             token = AskedCredential(token)
         self.renews_token: Final = isinstance(token, Credential)
         """Whether the next call may have another token than the last one."""
-        self._caller = Caller(address, token=token, insecure=insecure, metadata=named)
+        self._caller = Caller(address, token=token, insecure=insecure, metadata=named, ca_file=ca_file)
         self._channel = self._caller.channel
         self._subscribe = self._channel.unary_stream(f"{_SERVICE}Subscribe")
         self._ack = self._channel.unary_unary(f"{_SERVICE}Ack")

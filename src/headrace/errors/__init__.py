@@ -24,15 +24,16 @@
     │   ├── SnapshotUnavailable, SnapshotBroken   no snapshot just now, or what came is none that is whole
     │   └── ServerUnreachable       no answer from the server; a write's outcome may be unknown
     └── Stopped, QueryFailed        the process ends and says which command goes on
-        ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound       exit 2
+        ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound, IdentityNeeded   exit 2
         ├── PortInUse, SourceUnavailable (SourceLocked), PlatformUnsupported, SetupMissing, EntryRefused   exit 1
         ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt    exit 3
-        ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit         exit 3
+        ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit   3; CheckpointNotFound   1
         ├── SourceForbidden, StoreForbidden, StoreUnsafe, TokenExposed   databases: rights, durability; tokens; exit 3
-        ├── SegmentCorrupt, SegmentGap, SegmentsOverlap   a folder of KWAL segments; exit 3; ArchiveUnavailable exit 4
+        ├── SegmentCorrupt, SegmentGap, SegmentsOverlap, BaseCorrupt, BackupGap, ArchiveOwned, ArchiveConflict; ArchiveFull 1
+        ├── PruneRefused, OutNotEmpty, RestoreInexact, TargetInsideAppend   exit 3; TargetUnreachable, ArchiveUnavailable   4
         ├── BookmarkMoved, BookmarkCorrupt, FilterDiffers, ParkedTooMany, ParkedWaiting   a listener's own store; exit 3
-        ├── MessageTooLarge, TopicUnfit, CheckpointUnfit exit 3; BrokerUnavailable, SparkEnded, CheckpointNotFound exit 1
-        ├── RowUnfit, BatchTooLarge, BatchSplit, BatchChanged, BatchStale, SinkTaken   Spark's sink; exit 3
+        ├── MessageTooLarge, TopicGone, TopicUnfit, CheckpointAhead, CheckpointUnfit   3; BrokerUnavailable, SparkEnded   1
+        ├── RowUnfit, BatchTooLarge, BatchSplit, BatchChanged, BatchMissing, BatchStale, SinkTaken   Spark's sink; exit 3
         ├── SimpleInvalid, SimpleUnsupported, SimpleSchemaMissing, SimpleBacklogFull    the Simple Protocol; exit 3
         └── ValueUnfit, SourceUnfit, SourceReplaced, PositionPurged, BinlogInvalid, BinlogUnsupported, TableStopped   exit 3
 
@@ -84,7 +85,23 @@ from headrace.errors.answers import (
     UriTooLong,
     WriterStopped,
 )
-from headrace.errors.archives import ArchiveUnavailable, SegmentCorrupt, SegmentGap, SegmentsOverlap
+from headrace.errors.archives import (
+    ArchiveConflict,
+    ArchiveFull,
+    ArchiveOwned,
+    ArchiveUnavailable,
+    BackupGap,
+    BaseCorrupt,
+    IdentityNeeded,
+    OutNotEmpty,
+    PruneRefused,
+    RestoreInexact,
+    SegmentCorrupt,
+    SegmentGap,
+    SegmentsOverlap,
+    TargetInsideAppend,
+    TargetUnreachable,
+)
 from headrace.errors.capturing import (
     BinlogInvalid,
     BinlogUnsupported,
@@ -103,13 +120,20 @@ from headrace.errors.listening import (
     ParkedTooMany,
     ParkedWaiting,
 )
-from headrace.errors.querying import CheckpointNotFound, CheckpointUnfit, QueryFailed, SparkEnded
+from headrace.errors.querying import (
+    CheckpointAhead,
+    CheckpointNotFound,
+    CheckpointUnfit,
+    QueryFailed,
+    SparkEnded,
+)
 from headrace.errors.refusal import Refusal, complete_refusal, refusal_of, refused_with
 from headrace.errors.root import HeadraceError, Recovery, SideEffects
-from headrace.errors.sending import BrokerUnavailable, MessageTooLarge, TopicUnfit
+from headrace.errors.sending import BrokerUnavailable, MessageTooLarge, TopicGone, TopicUnfit
 from headrace.errors.simple import SimpleBacklogFull, SimpleInvalid, SimpleSchemaMissing, SimpleUnsupported
 from headrace.errors.sinking import (
     BatchChanged,
+    BatchMissing,
     BatchSplit,
     BatchStale,
     BatchTooLarge,
@@ -151,10 +175,16 @@ from headrace.errors.stops import (
 
 __all__ = [
     "AgentFenced",
+    "ArchiveConflict",
+    "ArchiveFull",
+    "ArchiveOwned",
     "ArchiveUnavailable",
     "AttachUnsafe",
     "BackpressureTimeout",
+    "BackupGap",
+    "BaseCorrupt",
     "BatchChanged",
+    "BatchMissing",
     "BatchSplit",
     "BatchStale",
     "BatchTooLarge",
@@ -165,6 +195,7 @@ __all__ = [
     "BookmarkCorrupt",
     "BookmarkMoved",
     "BrokerUnavailable",
+    "CheckpointAhead",
     "CheckpointNotFound",
     "CheckpointUnfit",
     "ClockLead",
@@ -186,6 +217,7 @@ __all__ = [
     "FormatTooNew",
     "HeadersTooLarge",
     "HeadraceError",
+    "IdentityNeeded",
     "InvalidRequest",
     "JournalCorrupt",
     "JournalLoss",
@@ -199,6 +231,7 @@ __all__ = [
     "NoSnapshot",
     "NotRegistered",
     "OffsetMismatch",
+    "OutNotEmpty",
     "OutboxBehindFeed",
     "ParkedNotFound",
     "ParkedTooMany",
@@ -206,11 +239,13 @@ __all__ = [
     "PlatformUnsupported",
     "PortInUse",
     "PositionPurged",
+    "PruneRefused",
     "Quarantined",
     "QueryFailed",
     "Recovery",
     "Refusal",
     "Refused",
+    "RestoreInexact",
     "RouteNotFound",
     "RowUnfit",
     "SchemaNotFound",
@@ -246,9 +281,12 @@ __all__ = [
     "StreamFailed",
     "TableNotFound",
     "TableStopped",
+    "TargetInsideAppend",
+    "TargetUnreachable",
     "TicketRefused",
     "TokenExposed",
     "TooLarge",
+    "TopicGone",
     "TopicUnfit",
     "Unauthenticated",
     "Unavailable",

@@ -41,3 +41,94 @@ class ArchiveUnavailable(Stopped):
         "Check the address and the rights of who reads; object stores are set up by fsspec's own environment."
     )
     exit_code = 4
+
+
+class BaseCorrupt(Stopped):
+    """A base snapshot or its manifest is not what was written."""
+
+    code = "base-corrupt"
+    hint = "Keep it, put an intact copy in its place, or take an older base: --snapshot PATH."
+    exit_code = 3
+
+
+class ArchiveConflict(Stopped):
+    """A file of that name is in the archive already, with other bytes."""
+
+    code = "archive-conflict"
+    hint = (
+        "Another agent wrote to this folder, or a file was changed. headrace wal verify says what is there."
+    )
+    exit_code = 3
+
+
+class ArchiveOwned(Stopped):
+    """Another backup agent owns the folder."""
+
+    code = "archive-owned"
+    hint = "One agent writes to a folder. Stop the other one, or give this one a folder of its own."
+    exit_code = 3
+
+
+class ArchiveFull(Stopped):
+    """The archive takes no more bytes."""
+
+    code = "archive-full"
+    recovery = Recovery.WAIT
+    hint = "Make room. Nothing was acked that is not in the archive; the server keeps it as long as retention allows."
+    exit_code = 1
+
+
+class BackupGap(Stopped):
+    """The server no longer has entries that the archive does not have yet."""
+
+    code = "backup-gap"
+    hint = "They are lost for the archive. headrace wal backup --accept-gap REASON goes on behind them, on record."
+    exit_code = 3
+
+
+class TargetUnreachable(Stopped):
+    """The archive can't rebuild that moment."""
+
+    code = "target-unreachable"
+    hint = "headrace wal list shows the reachable window, headrace wal plan the nearest points."
+    exit_code = 4
+
+
+class TargetInsideAppend(Stopped):
+    """The LSN that was named is inside an append, which is never torn."""
+
+    code = "target-inside-append"
+    hint = "Name one of the two ends, or say --exact-entry."
+    exit_code = 3
+
+
+class OutNotEmpty(Stopped):
+    """The folder that a restore is to write is not empty."""
+
+    code = "out-not-empty"
+    hint = "Name a folder that is empty or not there yet; a restore never mixes with what is there."
+    exit_code = 3
+
+
+class RestoreInexact(Stopped):
+    """What was restored is not what the plan says: it was taken away again."""
+
+    code = "restore-inexact"
+    hint = "headrace wal verify finds what is damaged. Keep the archive as it is."
+    exit_code = 3
+
+
+class IdentityNeeded(Stopped):
+    """The segments are encrypted, and no key that opens them was given."""
+
+    code = "identity-needed"
+    hint = "Name the file of an age identity that they were encrypted to: --identity FILE."
+    exit_code = 2
+
+
+class PruneRefused(Stopped):
+    """Pruning would take away what a restore needs."""
+
+    code = "prune-refused"
+    hint = "Make a newer base (headrace snapshot create), wait for the restore to end, or keep more days."
+    exit_code = 3

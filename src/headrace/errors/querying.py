@@ -32,6 +32,17 @@ class CheckpointNotFound(Stopped):
     hint = "Name the folder that holds `metadata` and `offsets`; that of the tables job is TO/_headrace/checkpoint."
 
 
+class CheckpointAhead(Stopped):
+    """This checkpoint is ahead of what the tables have: entries between the two would be in no table."""
+
+    code = "checkpoint-ahead"
+    hint = (
+        "Name the checkpoint that belongs to these tables (--checkpoint; by default it is inside their folder), or put "
+        "this one away: without a checkpoint the job goes on after what its tables have. Else begin anew in an empty folder."
+    )
+    exit_code = 3
+
+
 class CheckpointUnfit(Stopped):
     """This checkpoint can't be shown or moved as it is, or not to there."""
 

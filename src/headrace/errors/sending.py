@@ -25,6 +25,17 @@ class TopicUnfit(Stopped):
     exit_code = 3
 
 
+class TopicGone(Stopped):
+    """A topic was deleted while it was written to, perhaps made anew by somebody else: what was sent is there no more."""
+
+    code = "topic-gone"
+    hint = (
+        "Started again, the job makes the topic as partition-num says and goes on where it is. To have everything in it, "
+        "begin anew: a new checkpoint, and --start first with --archive if retention has passed the beginning."
+    )
+    exit_code = 3
+
+
 class BrokerUnavailable(Stopped):
     """No Kafka broker answers, or none took what was sent within its time."""
 

@@ -54,6 +54,17 @@ class BatchStale(Stopped):
     exit_code = 3
 
 
+class BatchMissing(Stopped):
+    """The feed lacks a batch that this query has appended to it; nothing was written."""
+
+    code = "batch-missing"
+    hint = (
+        "An older copy of the server was put back, or the feed was made anew. Put the newest copy back; "
+        "docs/howto/spark-sink.md says how to go on without it."
+    )
+    exit_code = 3
+
+
 class SinkTaken(Stopped):
     """Another query writes to this feed under the same agent id; nothing was written."""
 

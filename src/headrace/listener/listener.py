@@ -9,14 +9,13 @@ asked for, and its bookmark still moves past the rest.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from headrace.client.credential import Credential
 from headrace.client.hydration import HydrationClient
@@ -40,6 +39,7 @@ from headrace.listener.parts import (
     SnapshotEnd,
     SnapshotPart,
     SnapshotRows,
+    called,
     no_transaction,
 )
 from headrace.listener.passing import Passing
@@ -50,15 +50,13 @@ from headrace.wire.filters import EVERYTHING, EntryFilter
 if TYPE_CHECKING:
     from headrace.listener.postgres import PostgresBookmarks
 
-T = TypeVar("T")
-
 logger = get_logger("listener")
 
 REPORT_EVERY_S: Final = 1.0
 """The server is told of this listener's place at most this often."""
 
 CLOSE_S_MAX: Final = 2.0
-"""How long a listener that ends waits for the server to take its last place."""
+"""How long a listener that ends waits for the server, and its store, to take its last place."""
 
 OnSnapshot = Callable[[SnapshotPart], Awaitable[None] | None]
 OnChange = Callable[[Change], Awaitable[None] | None]
@@ -225,7 +223,15 @@ class Listener:
         finally:
             # Whoever asked for another change has done with the one before it; who left has not said so of the last.
             if done is not None:
-                await asyncio.shield(self.move_to(done))
+                await asyncio.shield(self._move_at_the_end(done))
+
+    async def _move_at_the_end(self, place: Bookmark) -> None:
+        """Store ``place`` if the store hears within CLOSE_S_MAX; else whoever comes next is given that change again."""
+        try:
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await self.move_to(place)
+        except TimeoutError:
+            logger.warning("the last bookmark was not stored", feed=self.feed, sequence_id=place.sequence_id)
 
     async def run(self, on_change: OnChange, *, on_refused: OnRefused | None = None) -> None:
         """Give each change to ``on_change``, and snapshots to ``on_snapshot``, until the listener ends.
@@ -235,7 +241,7 @@ class Listener:
         """
 
         async def take(change: Change) -> None:
-            await _called(on_change, change)
+            await called(on_change, change)
 
         handover = self.handover(take, on_refused=on_refused)
         await asyncio.to_thread(self.check_filter)
@@ -246,7 +252,7 @@ class Listener:
                 if isinstance(delivery, Batch):
                     await handover.hand_all(delivery.changes, behind=delivery.place)
                 elif self._on_snapshot is not None:
-                    await _called(self._on_snapshot, delivery)
+                    await called(self._on_snapshot, delivery)
                     handover.note(delivery)
 
     def handover(self, take: Take, *, on_refused: OnRefused | None = None) -> Handover:
@@ -276,7 +282,7 @@ class Listener:
                 if isinstance(delivery, Batch):
                     yield delivery
                 elif self._on_snapshot is not None:
-                    await _called(self._on_snapshot, delivery)
+                    await called(self._on_snapshot, delivery)
 
     async def deliveries(
         self, *, snapshots: bool = True, holds_parked: bool = False
@@ -392,9 +398,3 @@ class Listener:
             stored = await self._store(self.bookmark)
             if stored == batch.place:
                 self._tell_soon(stored)
-
-
-async def _called(call: Callable[[T], Awaitable[None] | None], given: T) -> None:
-    answer = call(given)
-    if inspect.isawaitable(answer):
-        await answer

@@ -7,9 +7,10 @@ old one's place in one step. No change comes between begin and end. An end that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from headrace.client.snapshot_body import SnapshotRow
 from headrace.entries.bookmark import Bookmark
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from headrace.listener.postgres import PostgresBookmarks
+
+T = TypeVar("T")
 
 
 class _Moves(Protocol):
@@ -129,3 +132,10 @@ def no_transaction() -> Usage:
         "this bookmark store knows no transactions of the consumer",
         hint="Use PostgresBookmarks, or Batch.done().",
     )
+
+
+async def called(call: Callable[[T], Awaitable[None] | None], given: T) -> None:
+    """Hand ``given`` to a consumer's function, which may be a coroutine function."""
+    answer = call(given)
+    if inspect.isawaitable(answer):
+        await answer

@@ -29,6 +29,7 @@ class ControlKind(StrEnum):
     RELEASED = "released"
     CONFIGURED = "configured"
     REPAIRED = "repaired"
+    REBUILT = "rebuilt"
 
 
 class Control(msgspec.Struct, frozen=True, rename="kebab"):

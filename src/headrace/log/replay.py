@@ -92,7 +92,8 @@ class Replay:
         ahead.next_sequence_id = first + count
         ahead.first_sequence_id = ahead.first_sequence_id or first
         ahead.newest = header
-        ahead.frames[self._area[1]] = header, self._area[2]
+        if self._area[1]:  # empty in a frame that was rebuilt from a backup: nobody knows whose it was
+            ahead.frames[self._area[1]] = header, self._area[2]
 
     def apply_damaged(self, header: FrameHeader) -> None:
         """Move on over an entries frame whose payload is damaged: see :meth:`FeedTail.after_damaged`.

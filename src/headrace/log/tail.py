@@ -12,6 +12,9 @@ import msgspec
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import JournalCorrupt
 from headrace.wire.frame import FrameHeader
+from headrace.wire.lost_lsns import LostLsns
+from headrace.wire.segment import SegmentStart
+from headrace.wire.versions import SEGMENT, SEGMENT_REBUILT
 
 
 class ProducerPlace(msgspec.Struct, frozen=True, rename="kebab"):
@@ -64,9 +67,11 @@ class FeedTail(msgspec.Struct, frozen=True, rename="kebab"):
     a takeover lifts none, so there may be several.
 
     An owned feed has one ``owner``, whose ``instance`` and ``epoch`` are the feed's. A ``shared`` feed has none (``owner``
-    and ``instance`` are empty, ``epoch`` is 0): each producer has its own epoch in ``agents`` and its own instance in
-    ``instances``. ``damaged_sequence_id`` is the newest entry whose frame's payload is damaged (0: none): what its
+    and ``instance`` are empty): each producer has its own epoch in ``agents`` and its own instance in ``instances``. Its
+    ``epoch`` is below all that it gives: 0, save where the journal was rebuilt from a backup, which does not know those that
+    were given before. ``damaged_sequence_id`` is the newest entry whose frame's payload is damaged (0: none): what its
     producer's last frame said can't be told any more. ``lost``: the retained ranges that a repair skipped, oldest first.
+    ``lost_lsns``: what rebuilding from a backup lost, in LSN order; not there in a journal that was never rebuilt.
     """
 
     name: str
@@ -89,6 +94,12 @@ class FeedTail(msgspec.Struct, frozen=True, rename="kebab"):
     instances: dict[str, str] = {}
     damaged_sequence_id: int = 0
     lost: tuple[LostRange, ...] = ()
+    lost_lsns: tuple[LostLsns, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def lost_by_rebuilds(self) -> tuple[LostLsns, ...]:
+        """What rebuilding from a backup lost, in LSN order."""
+        return () if self.lost_lsns is msgspec.UNSET else self.lost_lsns
 
     @property
     def quarantine(self) -> Quarantine | None:
@@ -182,6 +193,12 @@ class JournalState(msgspec.Struct, rename="kebab"):
     def encode(self) -> bytes:
         """Return the state as the JSON document of a segment start."""
         return msgspec.json.encode(self)
+
+    def start_at(self, first_position: int) -> SegmentStart:
+        """Return the start of a segment that continues from here."""
+        rebuilt = any(tail.lost_by_rebuilds for tail in self.feeds.values())
+        readable_from = SEGMENT_REBUILT if rebuilt else SEGMENT.readable_from
+        return SegmentStart(first_position, self.encode(), readable_from)
 
 
 class _FeedBegin(msgspec.Struct, rename="kebab"):

@@ -8,25 +8,16 @@ batch that is planned and not done is repeated, with the same end.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import msgspec
-from fsspec.core import url_to_fs
 
-from headrace.errors import CheckpointNotFound, CheckpointUnfit, ConfigInvalid, InvalidRequest
+from headrace.errors import CheckpointNotFound, CheckpointUnfit, InvalidRequest
+from headrace.pipeline.checkpoint_folder import METADATA, Folder
 from headrace.pipeline.source.offset import Offset, Place, read_offset
-from headrace.runtime.disk import Disk
 from headrace.wire.versions import CHECKPOINT, check_readable
-
-MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
-"""Spark's setting for the class that writes checkpoints."""
-LOCAL_MANAGER: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-"""Four times as quick on a local disk as Spark's default; only there is its rename atomic."""
 
 BATCHES_KEPT: Final = 2
 """Batches that a document holds: Spark reads the newest one and, for where it begins, the one before it."""
@@ -37,26 +28,9 @@ DOCUMENT_CHARS_MAX: Final = 4 << 20
 UNFINISHED: Final = "an import into this checkpoint was cut off: delete the folder and import again\n"
 """Stands in ``metadata`` until all else is written."""
 
-_METADATA: Final = "metadata"
 _EXPORT_AGAIN: Final = "Export it again: headrace pipeline checkpoint export FOLDER."
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _NAME: Final = re.compile(r"metadata|(?:offsets|commits)/\d{1,18}|sources/\d{1,9}/\d{1,18}")
 _VERSION: Final = "v1"
-
-
-def manager_of(checkpoint: str) -> str | None:
-    """Return the class by which Spark is to write this checkpoint; None for Spark's own choice.
-
-    A path and a ``file:`` URL are local. On object stores and HDFS Spark's own choice is the one that is safe.
-    """
-    scheme = _SCHEME.match(checkpoint)
-    return LOCAL_MANAGER if scheme is None or scheme[1].lower() == "file" else None
-
-
-def url_of(checkpoint: str) -> str:
-    """Return the place as a URL: a path is one of this machine, whatever file system Hadoop's settings take for granted."""
-    # Not Path.as_uri: Hadoop takes percent signs as they are.
-    return checkpoint if _SCHEME.match(checkpoint) else f"file://{Path(checkpoint).absolute()}"
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -97,16 +71,16 @@ def read_checkpoint(location: str) -> Document:
 
     Raises CheckpointNotFound, CheckpointUnfit, and ConfigInvalid for a URL of a kind that this machine can't read.
     """
-    folder = _Folder(location)
+    folder = Folder(location)
     names = folder.names()
-    if _METADATA not in names:
+    if METADATA not in names:
         raise CheckpointNotFound(f"{location} holds no checkpoint")
     if any(name.startswith("state/") for name in names):
         raise CheckpointUnfit(f"{location} is of a query with state, which no document can hold")
     # A batch is done after it is planned: read in this order, none is done that is not planned.
     commits = _numbered(names, "commits")
     offsets = _numbered(folder.names(), "offsets")[-BATCHES_KEPT:]
-    wanted = [_METADATA, *[name for name in names if name.startswith("sources/")]]
+    wanted = [METADATA, *[name for name in names if name.startswith("sources/")]]
     wanted += [f"offsets/{number}" for number in offsets]
     wanted += [f"commits/{number}" for number in offsets if number in commits]
     files: dict[str, str] = {}
@@ -123,7 +97,7 @@ def document_of(files: Mapping[str, str], where: str) -> Document:
     if strange:
         raise CheckpointUnfit(f"{where} has a file {strange[0]!r}, which no checkpoint has")
     try:
-        query_id = msgspec.json.decode(files[_METADATA], type=dict[str, str])["id"]
+        query_id = msgspec.json.decode(files[METADATA], type=dict[str, str])["id"]
         numbers = _numbered(files, "offsets")
         batches = [_batch(number, files) for number in numbers]
     except (msgspec.MsgspecError, LookupError, ValueError, TypeError, OverflowError) as error:
@@ -158,14 +132,18 @@ def write_checkpoint(document: Document, location: str) -> None:
     If it is cut off, Spark does not start on what is there. Raises CheckpointUnfit, with nothing written, if something is
     there already.
     """
-    folder = _Folder(location)
-    if folder.names():
-        raise CheckpointUnfit(f"{location} is not empty", hint="Import into an empty folder, or a new one.")
+    folder = Folder(location)
+    if there := folder.all_names():
+        raise CheckpointUnfit(
+            f"{location} is not empty: it holds {there[0]}",
+            # Spark would check a new file against the old one's checksum, which is a hidden file.
+            hint="Import into an empty folder, or a new one; hidden files count too.",
+        )
     # Spark reads this file first, and ends if it is not JSON; without one, it would begin anew.
-    folder.write(_METADATA, UNFINISHED)
-    for name in sorted(set(document.files) - {_METADATA}):
+    folder.write(METADATA, UNFINISHED)
+    for name in sorted(set(document.files) - {METADATA}):
         folder.write(name, document.files[name])
-    folder.write(_METADATA, document.files[_METADATA])
+    folder.write(METADATA, document.files[METADATA])
 
 
 def _batch(number: int, files: Mapping[str, str]) -> Batch:
@@ -189,52 +167,3 @@ def _numbered(names: Iterable[str], folder: str) -> list[int]:
 
 class _Versions(msgspec.Struct, rename="kebab"):
     readable_from: int
-
-
-class _Folder:
-    """A folder on this machine's disk, or in a store that fsspec has a driver for."""
-
-    def __init__(self, location: str) -> None:
-        self._location = location
-        self._local = manager_of(location) is not None
-        try:
-            self._files, self._root = url_to_fs(location)
-        except (ImportError, ValueError) as error:
-            raise ConfigInvalid(
-                f"{location!r} can't be opened from Python: {error}",
-                hint="Install the fsspec driver that is named, or run this where the folder is on a disk.",
-            ) from None
-
-    def names(self) -> list[str]:
-        """Return the names of all files below, hidden ones left out (Spark's checksums are such)."""
-        root = PurePosixPath(self._root)
-        found = [PurePosixPath(path).relative_to(root) for path in self._try(self._files.find, self._root)]
-        return sorted(str(path) for path in found if not any(part.startswith(".") for part in path.parts))
-
-    def read(self, name: str) -> str:
-        """Return a file's text."""
-        data: bytes = self._try(self._files.cat_file, f"{self._root}/{name}")
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            raise CheckpointUnfit(f"{self._location}/{name} is no text") from None
-
-    def write(self, name: str, text: str) -> None:
-        """Write a file whole and durably."""
-        path = f"{self._root}/{name}"
-        if self._local:
-            disk = Disk()
-            self._try(disk.make_folder, Path(path).parent)
-            self._try(disk.write_whole, Path(path), text.encode())
-        else:
-            self._try(self._files.pipe_file, path, text.encode())
-
-    def _try(self, call: Callable[..., Any], *given: Any) -> Any:
-        try:
-            return call(*given)
-        except FileNotFoundError:
-            raise CheckpointNotFound(f"{given[0]} is not there (any more)") from None
-        except OSError as error:
-            raise CheckpointUnfit(
-                f"{given[0]}: {error}", hint="Check the folder, and whether this user may use it."
-            ) from None

@@ -10,13 +10,16 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
+from socket import gethostname
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+from uuid import uuid4
 
 from headrace.client.credential import Credential
 from headrace.entries.bookmark import Bookmark
-from headrace.errors import HeadraceError, NotRegistered, Unavailable
+from headrace.errors import HeadraceError, ListenerTaken, NotRegistered, Unavailable
 from headrace.runtime.backoff import Backoff
 from headrace.wire.documents import FeedView
 from headrace.wire.schema_documents import SchemaPlace
@@ -53,10 +56,16 @@ class Connection:
         # Not an asyncio.Runner: its handling of signals makes the text of each result, of 8 MiB answers too.
         self._loop = asyncio.new_event_loop()
         self._client: FeedClient | None = None
+        # The same after a restart: the server keeps a listener that is not seen any more for a day.
+        self._waits_as = f"spark-{sha256(f'{gethostname()} {os.getuid()}'.encode()).hexdigest()[:12]}"
 
     def feed(self, name: str) -> FeedView:
         """Return the feed's bounds, incarnation and newest LSN."""
         return self._repeat(lambda client: client.feed(name))
+
+    def feeds(self) -> list[FeedView]:
+        """Return all feeds, as :meth:`feed` does."""
+        return self._repeat(lambda client: client.feeds())
 
     def schemas(self, feed: str) -> list[SchemaPlace]:
         """Return the newest schema of each table of the feed, by sequence id. Retention takes none away."""
@@ -96,7 +105,9 @@ class Connection:
         """Return when a feed has an entry above its place (feed -> sequence id), after ``timeout_s`` seconds at the latest.
 
         It waits in long polls as ``listener``, which is registered if it isn't yet; ``hold``: so that retention waits for
-        it. Where the server takes no poll it returns after :data:`LOOK_S`: who asks then looks, and finds out why.
+        it. Empty: as a listener of this machine's and user's, or of this connection's own where another subject has that
+        one; it holds nothing back. Where the server takes no poll it returns after :data:`LOOK_S`: who asks then looks,
+        and finds out why.
         """
         self._loop.run_until_complete(self._wait_past(places, listener, timeout_s, hold))
 
@@ -143,13 +154,17 @@ class Connection:
             await asyncio.gather(*polls, return_exceptions=True)
 
     async def _poll(self, feed: str, after: int, listener: str, timeout_s: float, hold: bool) -> None:
-        client, timeout_ms = self._opened(), int(timeout_s * 1000)
+        client, timeout_ms, name = self._opened(), int(timeout_s * 1000), listener or self._waits_as
         try:
             try:
-                await client.poll(feed, listener, after, timeout_ms=timeout_ms, limit=1)
+                await client.poll(feed, name, after, timeout_ms=timeout_ms, limit=1)
             except NotRegistered:
-                await client.register_listener(listener, feed, hold=hold)
-                await client.poll(feed, listener, after, timeout_ms=timeout_ms, limit=1)
+                await client.register_listener(name, feed, hold=hold)
+                await client.poll(feed, name, after, timeout_ms=timeout_ms, limit=1)
+        except ListenerTaken:
+            if not listener and self._waits_as == name:
+                self._waits_as = f"spark-{uuid4().hex}"
+            await asyncio.sleep(LOOK_S)
         except HeadraceError:
             await asyncio.sleep(LOOK_S)
 

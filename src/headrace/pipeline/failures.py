@@ -12,6 +12,7 @@ from headrace.errors import (
     FeedRecreated,
     HeadraceError,
     QueryFailed,
+    SequenceLost,
     SequenceNotAvailable,
     every_error,
 )
@@ -28,6 +29,7 @@ CAUSE_CHARS_MAX: Final = 500
 
 _HINTS: Final[dict[type[HeadraceError], str]] = {
     FeedRecreated: "The feed was made anew or restored. Start the job anew: an empty folder and a new checkpoint.",
+    SequenceLost: "Name an archive that holds these entries, or start the job anew, behind them or from a new copy.",
     SequenceNotAvailable: "Retention has passed the job. Name an archive that holds these entries, or start the job anew "
     "in an empty folder, with a new checkpoint.",
 }
@@ -46,8 +48,15 @@ def error_of(failure: BaseException) -> HeadraceError:
     found = [(known[name], detail) for name, detail in _LINE.findall(text) if name in known]
     if found:
         kind, detail = found[-1]
-        return kind(detail.strip(), hint=_HINTS.get(kind))
+        where = _batch_in(text) if kind is QueryFailed else ""
+        return kind(detail.strip() + where, hint=_HINTS.get(kind))
     return QueryFailed(f"{_cause_in(text) or type(failure).__name__}{_batch_in(text)}")
+
+
+def failed_at(failure: BaseException, where: str) -> HeadraceError:
+    """Return :func:`error_of` of a failure; QueryFailed says in addition ``where`` it happened, such as a table's name."""
+    error = error_of(failure)
+    return QueryFailed(f"{where}: {error.detail}") if isinstance(error, QueryFailed) else error
 
 
 def _cause_in(text: str) -> str:

@@ -26,10 +26,11 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.errors import SetupMissing
-from headrace.pipeline.checkpoint import MANAGER, manager_of
+from headrace.pipeline.checkpoint_folder import MANAGER, manager_of
 from headrace.pipeline.jars import DELTA, KAFKA, jars_folder, require
 from headrace.pipeline.java import find_java
 from headrace.pipeline.source.feed import register
+from headrace.pipeline.spark_log import watch
 from headrace.pipeline.tables.merge import EXACT_WRITES
 
 SHUFFLE_PARTITIONS_MAX: Final = 8
@@ -37,6 +38,9 @@ SHUFFLE_PARTITIONS_MAX: Final = 8
 
 ARROW_BATCH_BYTES_MAX: Final = 64 << 20
 """Bytes of rows that Spark hands a Python worker at once."""
+
+SECRETS: Final = "(?i)secret|password|token|access[.]?key|keystore|jaas"
+"""Settings and options that plans and event logs show without their values: Spark's own, and Kafka's keys as text."""
 
 SHORT_LIVED: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -46,9 +50,11 @@ SHORT_LIVED: Final = {
 }
 """Settings that spend nothing on becoming quick later: they halve the time to the first results, and cost throughput."""
 
+_PYTHON: Final = "spark.pyspark.python"
+
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is made of. ``log_file`` takes all that Spark and Python workers print.
+    """What a session is made of. ``log_file`` takes all that Spark and Python workers print; it is kept small.
 
     ``memory``: of the driver, and with a local master of all. ``executor_memory`` (of each executor) and ``cores_max`` (of
     all executors together; None: all that the cluster has) are for a cluster. ``checkpoint``: the folder of the session's
@@ -75,8 +81,8 @@ def open_session(settings: SessionSettings) -> SparkSession:
     java = find_java()
     jars = require(jars_folder(), DELTA + (KAFKA if settings.kafka else ()))
     os.environ["JAVA_HOME"] = str(java.home)
-    # Without it workers are the first `python3` on PATH, which need not have our packages.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = python_of_workers(settings)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf = SparkConf(loadDefaults=False).setMaster(settings.master).setAppName(settings.name)
     conf.setAll(list(configuration(settings, [str(jar) for jar in jars]).items()))
     settings.log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -91,10 +97,23 @@ def open_session(settings: SessionSettings) -> SparkSession:
                 f"Spark's Java ({java.home}) did not start: {error}",
                 hint=f"Its own account is at the end of {settings.log_file}.",
             ) from None
+    watch(settings.log_file, lambda: gateway.proc.poll() is not None)
     spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
     _keep_out_of_the_way(spark, settings.log_file)
     register(spark)
     return spark
+
+
+def python_of_workers(settings: SessionSettings, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the Python that workers run: the one of ``spark.pyspark.python``, else this one.
+
+    On a cluster PYSPARK_PYTHON names it too. On this machine it does not: what other jobs take need not have our packages.
+    Without a name Spark would take the first ``python3`` on PATH.
+    """
+    named = settings.more.get(_PYTHON, "")
+    if not named and not settings.master.startswith("local"):
+        named = environment.get("PYSPARK_PYTHON", "")
+    return named or sys.executable
 
 
 def stop_session(spark: SparkSession) -> None:
@@ -148,6 +167,7 @@ def configuration(settings: SessionSettings, jars: list[str]) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": "headrace.pipeline.daemon",
+        "spark.redaction.regex": SECRETS,
         "spark.sql.session.timeZone": "UTC",
         # Otherwise what a filter on dates and timestamps is given goes through a calendar that lacks ten days of 1582
         # and has no place for the least values: rows would be missed, or the query fail.

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.errors import HeadraceError, QueryFailed, SparkEnded
-from headrace.pipeline.checkpoint import MANAGER, manager_of, url_of
+from headrace.pipeline.checkpoint_folder import MANAGER, manager_of, url_of
 from headrace.pipeline.failures import error_of
 from headrace.runtime.backoff import Backoff
 
@@ -75,7 +75,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def start_query(spark: SparkSession, writer: DataStreamWriter, checkpoint: str) -> StreamingQuery:
-    """Start ``writer`` with its checkpoint there, kept as fits the place: see :func:`checkpoint.manager_of`.
+    """Start ``writer`` with its checkpoint there, kept as fits the place: see :func:`checkpoint_folder.manager_of`.
 
     ``spark`` must be the session of the writer's frame; its own setting is what it was again afterwards.
     """
@@ -132,8 +132,9 @@ def supervise(
 ) -> Seen:
     """Run a query until it ends by itself or ``stop`` is set; start it again after failures, as ``terms`` say.
 
-    ``start`` makes and starts the query, each time with the same checkpoint. ``look`` is called every second, ``restarting``
-    before each wait; both on the caller's thread. Raises the error that no start mends: our own, if a worker, the source or
+    ``start`` makes and starts the query, each time with the same checkpoint. If it fails the first time for a cause that
+    nobody knows, that is the end; later it is a failure like others. ``look`` is called every second, ``restarting`` before
+    each wait; both on the caller's thread. Raises the error that no start mends: our own, if a worker, the source or
     the batch raised one, else QueryFailed; SparkEnded if Spark's Java is gone, so that only a new process goes on.
     """
     stop = stop or threading.Event()
@@ -161,6 +162,7 @@ class _Watch:
 
     def __init__(self, look: Callable[[Seen], None] | None) -> None:
         self._look = look or (lambda seen: None)
+        self._began = False
         self.seen = Seen()
 
     def run(
@@ -171,9 +173,10 @@ class _Watch:
             return None, False
         query, error = _asked(start)
         if query is None:
-            if isinstance(error, QueryFailed):
+            if isinstance(error, QueryFailed) and not self._began:
                 raise error  # nothing has run: a query that can't be planned now can't be planned later either
             return error, False
+        self._began = True
         ended: bool | None = False
         progressed = False
         try:

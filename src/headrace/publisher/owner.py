@@ -140,7 +140,8 @@ def _compare(owner: Owner, place: FeedPlace) -> Resume:
         raise _stop(
             FeedRecreated,
             feed,
-            f"the feed {feed} has the incarnation {place.incarnation}; this outbox was handed over to {owner.incarnation}",
+            f"the feed {feed} has the incarnation {place.incarnation}; this outbox was handed over to {owner.incarnation}"
+            + _lost(owner, found),
         )
     if owner.epoch > place.epoch:
         raise AgentFenced(
@@ -162,6 +163,14 @@ def _compare(owner: Owner, place: FeedPlace) -> Resume:
             f"the feed {feed} is at {found} and has lost entries; the outbox keeps only those from {owner.kept_from} on",
         )
     return Resume(repost_from=found)
+
+
+def _lost(owner: Owner, found: int) -> str:
+    """Say which entries a feed lacks whose next one is ``found``, so that nobody accepts that unawares; empty for none."""
+    last = owner.processed_next - 1
+    if found > last:
+        return ""
+    return f". It lacks the entries {found} to {last}; rows of Outbox.add among them are not sent again"
 
 
 def _is_accepted(owner: Owner, place: FeedPlace, code: str) -> bool:

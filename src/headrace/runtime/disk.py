@@ -60,6 +60,13 @@ class DiskFile:
         """Return the file's length in bytes."""
         return os.fstat(self._fd).st_size
 
+    def is_at(self, path: Path) -> bool:
+        """Tell whether this very file has the name ``path`` now: it may have been removed, and another made."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), path.stat())
+        except FileNotFoundError:
+            return False
+
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size`` bytes; not durable before :meth:`sync`."""
         os.ftruncate(self._fd, size)
@@ -183,6 +190,14 @@ class Disk:
 
     def _rename(self, old: Path, new: Path) -> None:
         old.rename(new)
+
+    def link(self, old: Path, new: Path) -> None:
+        """Give ``old`` the name ``new`` as well, durably; FileExistsError if something has that name, which stays."""
+        self._link(old, new)
+        self.sync_folder(new.parent)
+
+    def _link(self, old: Path, new: Path) -> None:
+        new.hardlink_to(old)
 
     def remove(self, path: Path) -> None:
         """Remove ``path``, durably; it may already be gone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
@@ -19,6 +19,10 @@ class _Stderr:
         sys.stderr.flush()
 
 
+_PROCESSORS: Final[list[Any]] = []
+"""One list for the life of the process: loggers that were used before keep it, and so follow a later configuration."""
+
+
 def configure_logs(*, level: str = "info", as_json: bool | None = None) -> None:
     """Send every log line of this process to stderr at ``level``; JSON unless stderr is a terminal."""
     json_lines = as_json if as_json is not None else not sys.stderr.isatty()
@@ -30,14 +34,15 @@ def configure_logs(*, level: str = "info", as_json: bool | None = None) -> None:
             exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False)
         )
     )
+    _PROCESSORS[:] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info if json_lines else structlog.dev.set_exc_info,
+        renderer,
+    ]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info if json_lines else structlog.dev.set_exc_info,
-            renderer,
-        ],
+        processors=_PROCESSORS,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
         logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _Stderr())),
         cache_logger_on_first_use=True,

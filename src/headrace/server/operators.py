@@ -99,6 +99,7 @@ def _view(lags: FeedLags, grant: Grant) -> doc.FeedView:
         incarnation=tail.incarnation,
         owner=tail.owner,
         epoch=tail.epoch,
+        first_sequence_id=tail.first_sequence_id,
         oldest_sequence_id=tail.oldest,
         head_sequence_id=tail.head,
         next_sequence_id=tail.next_sequence_id,
@@ -109,4 +110,5 @@ def _view(lags: FeedLags, grant: Grant) -> doc.FeedView:
         listeners=[one.view() for one in lags.listeners],
         subscribers=[one.view() for one in lags.subscribers if everybody or one.row.subject == grant.subject],
         hydrations=[hydration_view(one) for one in lags.hydrations],
+        lost_lsns=list(tail.lost_by_rebuilds),
     )

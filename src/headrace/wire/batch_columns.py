@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 
@@ -32,6 +31,7 @@ from headrace.wire.columns import (
     text_lists,
 )
 from headrace.wire.entry import message_of
+from headrace.wire.entry_checksums import fitting
 from headrace.wire.walk import PADDING_BYTES, Flags, Found, Ints, Places, walk
 
 _STAMP: Final = pa.timestamp("us", tz="UTC")
@@ -189,45 +189,10 @@ _MADE: Final = {"committed_at", "source_time", "op", "changed", "table", "before
 
 def _check(whole: _Buffer) -> None:
     """Check all entries; those that arrays can't judge, and the first that does not fit, one by one."""
-    fits = _fitting(whole) & ~whole.found.odd
+    fits = fitting(whole.data, whole.found)
     if not fits.all():
         _check_singly(whole, np.flatnonzero(~fits))
     _check_order(whole)
-
-
-def _fitting(whole: _Buffer) -> Flags:
-    """Which entries fit their checksums, as far as arrays can tell."""
-    (key, key_size), (value, value_size) = whole.found.slices["key"], whole.found.slices["value"]
-    stored, stored_size = whole.found.slices["checksum"]
-    value = np.where(value_size == 0, key + key_size, value)
-    key = np.where(key_size == 0, value, key)
-    told = (stored_size == 4) & (key + key_size <= value) & ~whole.found.odd
-    fits = np.zeros(len(told), np.bool_)
-    for at in range(0, len(told), _AT_ONCE):
-        rows = at + np.flatnonzero(told[at : at + _AT_ONCE])
-        if len(rows):
-            both = _joined(whole.data, key[rows], key_size[rows], value[rows], value_size[rows])
-            crcs = np.fromiter(map(google_crc32c.value, both), np.uint32, len(rows))
-            four = whole.bytes[stored[rows][:, None] + np.arange(4)]
-            fits[rows] = crcs == four.view(">u4")[:, 0]
-    return fits
-
-
-_AT_ONCE: Final = 2048
-"""Entries whose keys and values are copied out at once, so that the copies stay in the processor's cache."""
-
-
-def _joined(data: bytes, key: Ints, key_size: Ints, value: Ints, value_size: Ints) -> list[bytes]:
-    """Key + value of each entry: taken as neighbouring elements of one array, of whose offsets every second one counts."""
-    total = len(key)
-    starts, sizes = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
-    starts[0::2], starts[1::2], sizes[0::2], sizes[1::2] = key, value, key_size, value_size
-    single = byte_slices(pa.py_buffer(data), starts, sizes, pa.binary())
-    _, offsets, joined = single.buffers()
-    every_second = np.frombuffer(offsets, np.int32)[: 2 * total + 1 : 2].copy()
-    both = pa.Array.from_buffers(pa.binary(), total, [None, pa.py_buffer(every_second), joined])
-    made: list[bytes] = both.to_numpy(zero_copy_only=False).tolist()
-    return made
 
 
 def _check_singly(whole: _Buffer, rows: Ints) -> None:

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from headrace.wire.lost_lsns import LostLsns
+
 FRAMES_TYPE: Final = "application/x-headrace-frames"
 """Media type of stored frames as they are: what Spark and our own clients read."""
 TIME_MS_MAX: Final = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
@@ -24,10 +26,9 @@ OpName = Literal["put", "patch", "delete"]
 ChangesTerms = Literal["full", "delta"]
 OffsetTerms = Literal["optional", "required", "ignored"]
 Name = Annotated[str, Meta(min_length=1)]
-JsonObject = Annotated[
-    Raw, Meta(description="Passed through byte for byte.", extra_json_schema={"type": "object"})
-]
-JsonValue = Annotated[Raw, Meta(description="Passed through byte for byte.")]
+_AS_IT_IS: Final = "Passed through byte for byte."
+JsonObject = Annotated[Raw, Meta(description=_AS_IT_IS, extra_json_schema={"type": "object"})]
+JsonValue = Annotated[Raw, Meta(description=_AS_IT_IS)]
 
 
 class Document(msgspec.Struct, rename="kebab", kw_only=True, forbid_unknown_fields=True):
@@ -300,7 +301,7 @@ class HydrationView(Answer):
 
 
 class FeedView(Answer):
-    """A feed as ``GET /feeds`` shows it."""
+    """A feed as ``GET /feeds`` shows it. ``first_sequence_id``: where it began, 0 if nothing was ever appended."""
 
     change_feed_id: str
     region_id: int
@@ -318,6 +319,8 @@ class FeedView(Answer):
     shared: bool = False
     settings: FeedSettings | None = None
     hydrations: list[HydrationView] = []
+    first_sequence_id: int = 0
+    lost_lsns: list[LostLsns] = []
 
 
 class FeedList(Answer):

@@ -27,7 +27,9 @@ FOOTER_SIZE: Final = 4
 """Bytes of the CRC-32 at the end."""
 _FIXED_SIZE: Final = len(MAGIC) + 2
 
-_NAME: Final = re.compile(r"kdb-wal-([^-]+)-([^-]+)\.bin")
+ENCRYPTED: Final = ".age"
+"""What follows the name of a segment that is encrypted."""
+_NAME: Final = re.compile(r"kdb-wal-([^-]+)-([^-]+)\.bin(?:\.age)?")
 
 
 class SegmentName(NamedTuple):
@@ -41,7 +43,10 @@ class SegmentName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a file's name (without folder); parts of an LSN may be unpadded. InvalidRequest if it is none."""
+        """Read a file's name (without folder), encrypted or not; InvalidRequest if it is none.
+
+        Parts of an LSN may be unpadded.
+        """
         found = _NAME.fullmatch(text)
         if found is None:
             raise InvalidRequest(f"{text[:200]!r} is not the name of a KWAL segment")
@@ -54,6 +59,16 @@ class SegmentName(NamedTuple):
     def manifest(self) -> str:
         """The name of the segment's manifest (:mod:`headrace.wire.kwal_manifest`)."""
         return f"kdb-wal-{self.first}-{self.last}.manifest.json"
+
+    @property
+    def encrypted(self) -> str:
+        """The name of the file if it is encrypted."""
+        return f"{self}{ENCRYPTED}"
+
+    @property
+    def pending(self) -> str:
+        """The name under which the manifest of an encrypted segment stands while that is being written."""
+        return f"kdb-wal-{self.first}-{self.last}.pending.json"
 
 
 class SegmentHead(NamedTuple):

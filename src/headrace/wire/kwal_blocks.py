@@ -9,22 +9,29 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.entries.lsn import TEXT_SIZE, ZERO, Lsn
 from headrace.errors import InvalidRequest, JournalCorrupt
 from headrace.wire.batch_check import out_of_order
-from headrace.wire.columns import byte_slices
 from headrace.wire.entry import bare_message_of
-from headrace.wire.walk import PADDING_BYTES, Flags, Found, Ints, Places, walk
+from headrace.wire.walk import PADDING_BYTES, Flags, Found, Ints, Places, walk, words_of
 
 BLOCK_BYTES: Final = 4 << 20
 """Bytes of entries that are looked at together: what is walked over again and again should stay in a processor's cache."""
 
 Stamps = NDArray[np.uint64]
-_TENS: Final = 10 ** np.arange(9, -1, -1, dtype=np.int64)
 _U32_MAX: Final = (1 << 32) - 1
+
+
+def _word(text: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(text, "little"))
+
+
+_FIGURES, _FIRST, _MIDDLE = map(_word, (b"00000000", b".0000000", b"000.0000"))
+_SIX, _NO_FIGURE = map(_word, (b"\x06" * 8, b"\xf0" * 8))
+_FIRST_DOT, _MIDDLE_DOT, _TWO_BYTES = map(_word, (b"\xff", b"\0\0\0\xff", b"\xff\xff"))
+_FOUR_BYTES, _FIVE_BYTES, _SIX_BYTES = (np.uint64(8 * count) for count in (4, 5, 6))
 
 
 class Lsns(NamedTuple):
@@ -109,30 +116,39 @@ def read_lsns(data: bytes | memoryview, places: Places, found: Found) -> Lsns:
     """Return the LSNs of WalEntry messages, after the walk over them; JournalCorrupt where one is none."""
     starts, sizes = found.slices["lsn"]
     if not found.odd.any() and (sizes == TEXT_SIZE).all():
-        texts = byte_slices(pa.py_buffer(data), starts, sizes, pa.binary()).buffers()[2]
-        read = _canonical(np.frombuffer(texts, np.uint8).reshape(-1, TEXT_SIZE))
+        read = _canonical(words_of(np.frombuffer(data, np.uint8)), starts)
         if read is not None:
             return read
     return _one_by_one(data, places, found)
 
 
-def _canonical(marks: NDArray[np.uint8]) -> Lsns | None:
-    """Read LSNs that are written as we write them; None if one is not."""
-    if (marks[:, 16] != ord(".")).any() or (marks[:, 27] != ord(".")).any():
-        return None
+def _canonical(words: Stamps, at: Ints) -> Lsns | None:
+    """Read LSNs that are written as we write them; None if one is not. ``words``: :func:`headrace.wire.walk.words_of`."""
+    stamps = np.empty((len(at), 2), "<u8")
+    stamps[:, 0], stamps[:, 1] = words[at], words[at + 8]
     try:
-        stamps = bytes.fromhex(str(np.ascontiguousarray(marks[:, :16]).data, "ascii"))
+        read = bytes.fromhex(str(stamps.data.cast("B"), "ascii"))
     except ValueError:
         return None
-    figures = marks[:, 17:].copy()
-    figures[:, 10] = ord("0")
-    figures -= ord("0")
-    if len(stamps) != 8 * len(marks) or (figures > 9).any():
+    # The 22 characters behind are .RRRRRRRRRR.IIIIIIIIII; the words there overlap by two. Less what they begin with,
+    # figures are numbers up to 9, one a byte, and dots are 0.
+    first, middle, last = words[at + 16] ^ _FIRST, words[at + 24] ^ _MIDDLE, words[at + 30] ^ _FIGURES
+    strange = (first | first + _SIX | middle | middle + _SIX | last | last + _SIX) & _NO_FIGURE
+    strange |= (first & _FIRST_DOT) | (middle & _MIDDLE_DOT)
+    if len(read) != 8 * len(at) or strange.any():
         return None
-    region, raft = figures[:, :10] @ _TENS, figures[:, 11:] @ _TENS
+    region = _eight(first) * 1_000 + _eight(middle << _FIVE_BYTES)
+    raft = _eight((middle >> _FOUR_BYTES & _TWO_BYTES) << _SIX_BYTES) * 100_000_000 + _eight(last)
     if (region > _U32_MAX).any() or (raft > _U32_MAX).any():
         return None
-    return Lsns(np.frombuffer(stamps, ">u8").astype(np.uint64), (region << 32 | raft).astype(np.uint64))
+    return Lsns(np.frombuffer(read, ">u8").astype(np.uint64), region << np.uint64(32) | raft)
+
+
+def _eight(figures: Stamps) -> Stamps:
+    """Return the numbers that eight figures make, one a byte, the first lowest: pairs of them, pairs of those, and so on."""
+    figures = figures * np.uint64(10 << 8 | 1) >> np.uint64(8) & np.uint64(0x00FF00FF00FF00FF)
+    figures = figures * np.uint64(100 << 16 | 1) >> np.uint64(16) & np.uint64(0x0000FFFF0000FFFF)
+    return figures * np.uint64(10_000 << 32 | 1) >> np.uint64(32)
 
 
 def _one_by_one(data: bytes | memoryview, places: Places, found: Found) -> Lsns:

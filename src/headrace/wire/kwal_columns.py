@@ -30,6 +30,7 @@ from headrace.wire.kwal_damage import damage
 from headrace.wire.kwal_entries import find_entries
 from headrace.wire.kwal_feeds import FeedTable
 from headrace.wire.kwal_manifest import Manifest
+from headrace.wire.walk import Ints
 
 DDL: Final = f"{columns.DDL}, incarnation STRING"
 """The columns as Spark SQL. ``sequence_id`` and ``incarnation`` are null where a segment has no manifest."""
@@ -98,6 +99,10 @@ class Segment:
         """Yield each entry's bytes: a WalEntry message. Nothing is copied."""
         for start, end in zip(self._starts.tolist(), self._ends.tolist(), strict=True):
             yield self._data[start:end]
+
+    def fields(self) -> tuple[Ints, Ints]:
+        """Return where each entry's size begins, and where the entry ends: with a tag before it, an ``entries`` field."""
+        return np.append(self.head.size, self._ends[:-1]), self._ends
 
     def batches(
         self, names: Sequence[str] = tuple(SCHEMA.names), wanted: Wanted = EVERYTHING

@@ -36,12 +36,10 @@ def find_entries(data: bytes | memoryview, head: SegmentHead, where: str) -> tup
     """
     buffer = np.frombuffer(data, np.uint8)
     limit = len(data) - FOOTER_SIZE
-    heads = _chained(buffer, np.asarray([head.size, *_anchors(data, head.size, limit)], np.int64), limit)
-    if len(heads) == head.entries:
-        sizes, starts = _sizes(buffer, heads)
-        ends = starts + sizes
-        if (sizes >= 0).all() and (heads[1:] == ends[:-1]).all() and ends[-1] == limit:
-            return starts, ends
+    anchors = np.asarray([head.size, *_anchors(data, head.size, limit)], np.int64)
+    found = _chained(buffer, anchors, limit)
+    if found is not None and len(found[0]) == head.entries:
+        return found
     places = np.asarray([place[1:] for place in places_of(data, head, where)], np.int64)
     return places[:, 0].copy(), places[:, 1].copy()
 
@@ -71,18 +69,29 @@ def _anchor(data: bytes | memoryview, start: int, limit: int) -> int | None:
     return None
 
 
-def _chained(buffer: NDArray[np.uint8], anchors: Ints, limit: int) -> Ints:
-    """Walk from each anchor to the next one, all at once; return the bytes where sizes were found, sorted."""
-    at, stops = anchors, np.append(anchors[1:], limit)
-    found: list[Ints] = []
-    while len(at) and len(found) < _STEPS_MAX:
-        found.append(at)
+def _chained(buffer: NDArray[np.uint8], anchors: Ints, limit: int) -> tuple[Ints, Ints] | None:
+    """Walk from each anchor to the next one, all at once: (where entries begin, where they end), in order.
+
+    None unless every walk ends exactly where the next one began, and the last at ``limit``: then all of it is one chain.
+    """
+    at, stops, lanes = anchors, np.append(anchors[1:], limit), np.arange(len(anchors))
+    steps: list[tuple[Ints, Ints, Ints]] = []
+    counts = np.zeros(len(anchors), np.int64)
+    while len(at):
         sizes, starts = _sizes(buffer, at)
-        at = starts + sizes
-        going = (at < stops) & (sizes >= 0)
-        if not going.all():
-            at, stops = at[going], stops[going]
-    return np.sort(np.concatenate(found))
+        ends = starts + sizes
+        steps.append((lanes, starts, ends))
+        counts[lanes] += 1
+        going = ends < stops
+        if (sizes < 0).any() or (ends > stops).any() or len(steps) > _STEPS_MAX:
+            return None
+        at, stops, lanes = (ends, stops, lanes) if going.all() else (ends[going], stops[going], lanes[going])
+    rows = np.cumsum(counts) - counts
+    placed = np.empty((2, int(counts.sum())), np.int64)
+    for step, (lanes, starts, ends) in enumerate(steps):
+        placed[0][rows[lanes] + step] = starts
+        placed[1][rows[lanes] + step] = ends
+    return placed[0], placed[1]
 
 
 def _sizes(buffer: NDArray[np.uint8], at: Ints) -> tuple[Ints, Ints]:
@@ -95,6 +104,12 @@ def _sizes(buffer: NDArray[np.uint8], at: Ints) -> tuple[Ints, Ints]:
     for shift in range(7, 7 * _SIZE_BYTES_MAX, 7):
         if not len(more):
             return sizes, after
+        if len(more) == len(at):  # as nearly always at the second byte
+            byte = buffer[np.minimum(after, last)]
+            sizes |= (byte & 0x7F).astype(np.int64) << shift
+            after += 1
+            more = np.flatnonzero(byte >= 0x80)
+            continue
         byte = buffer[np.minimum(after[more], last)]
         sizes[more] |= (byte & 0x7F).astype(np.int64) << shift
         after[more] += 1

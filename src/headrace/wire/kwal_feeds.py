@@ -19,6 +19,7 @@ from headrace.wire.columns import arrow_ints
 from headrace.wire.entry import bare_message_of
 from headrace.wire.kwal_blocks import Block
 from headrace.wire.kwal_manifest import FeedRange
+from headrace.wire.kwal_transactions import TxMarks
 from headrace.wire.walk import Flags, Ints
 
 _HALF: Final = 0xFFFFFFFF
@@ -63,6 +64,8 @@ class FeedTable:
     def __init__(self, ranges: Sequence[FeedRange] | None) -> None:
         self._known = ranges is not None
         ordered = sorted(ranges or (), key=lambda one: (one.region_id, Lsn.parse(one.first_lsn)))
+        self.ranges: Sequence[FeedRange] = ordered
+        """The ranges in the order in which :attr:`Rows.rows` counts them."""
         self._feeds = [one.feed for one in ordered]
         self._incarnations = [one.incarnation for one in ordered]
         self._first_ids = np.asarray([one.first_sequence_id for one in ordered], np.int64)
@@ -135,7 +138,10 @@ def _feed_of(block: Block, row: int) -> str | None:
 
 
 class FeedRun(msgspec.Struct):
-    """Entries of one feed, as they are found in a segment: none left out between first and last. Times in ms, 0: none."""
+    """Entries of one feed, as they are found in a segment: none left out between first and last. Times in ms, 0: none.
+
+    ``append_end``: of the last one. ``unended``: transactions of which none of the entries behind the last one ends it.
+    """
 
     region_id: int
     feed: str
@@ -144,6 +150,8 @@ class FeedRun(msgspec.Struct):
     entries: int
     source_time_first_ms: int = 0
     source_time_last_ms: int = 0
+    append_end: bool = True
+    unended: set[bytes] = msgspec.field(default_factory=set)
 
     def placed(self, incarnation: str, near: int) -> FeedRange:
         """Return it as a manifest has it. ``near``: a sequence id of that history, less than 2**31 away from the first."""
@@ -159,6 +167,7 @@ class FeedRun(msgspec.Struct):
             last_lsn=str(self.last_lsn),
             source_time_first_ms=self.source_time_first_ms or None,
             source_time_last_ms=self.source_time_last_ms or None,
+            ends_whole=self.append_end and not self.unended,
         )
 
 
@@ -167,7 +176,7 @@ def survey(blocks: Iterable[Block]) -> list[FeedRun]:
     found: list[FeedRun] = []
     newest: dict[int, FeedRun] = {}
     for block in blocks:
-        regions = block.lsns.regions
+        regions, marks = block.lsns.regions, TxMarks(block)
         for region in np.unique(regions).tolist():
             rows = np.flatnonzero(regions == region)
             raft = block.lsns.raft_indexes[rows]
@@ -177,9 +186,12 @@ def survey(blocks: Iterable[Block]) -> list[FeedRun]:
                 before = newest.get(region)
                 if before is not None and _joins(before, run):
                     _extend(before, run)
+                    run = before
                 else:
                     found.append(run)
                     newest[region] = run
+                run.append_end = marks.ends_append(int(part[-1]))
+                marks.mark(run.unended, part)
     return sorted(found, key=lambda run: run.first_lsn)
 
 

@@ -44,10 +44,14 @@ class FramePlace(NamedTuple):
 
 
 class SegmentStart(NamedTuple):
-    """The start record: the position of the segment's first frame, and the state (JSON) that it continues from."""
+    """The start record: the position of the segment's first frame, and the state (JSON) that it continues from.
+
+    ``readable_from``: the oldest version of the format that can read that state.
+    """
 
     first_position: int
     state: bytes
+    readable_from: int = SEGMENT.readable_from
 
     @property
     def size(self) -> int:
@@ -60,7 +64,7 @@ class SegmentStart(NamedTuple):
         packed = _START.pack(
             START_MAGIC,
             SEGMENT.written_as,
-            SEGMENT.readable_from,
+            self.readable_from,
             0,
             self.first_position,
             len(self.state),
@@ -77,14 +81,14 @@ def start_size_of(head: bytes, where: str) -> int:
 
 def decode_start(data: bytes, where: str) -> SegmentStart:
     """Read a start record from the beginning of a segment file named ``where``; JournalCorrupt if it is damaged."""
-    first_position, size, crc = _start_fields(data, where)
+    first_position, size, crc, readable_from = _start_fields(data, where)
     state = data[START_SIZE : START_SIZE + size]
     if len(state) != size or google_crc32c.value(state) != crc:
         raise JournalCorrupt(f"{where}: the segment's start state fails its checksum")
-    return SegmentStart(first_position, state)
+    return SegmentStart(first_position, state, readable_from)
 
 
-def _start_fields(data: bytes, where: str) -> tuple[int, int, int]:
+def _start_fields(data: bytes, where: str) -> tuple[int, int, int, int]:
     head = data[:START_SIZE]
     if len(head) < START_SIZE or head[:4] != START_MAGIC:
         raise JournalCorrupt(f"{where}: not a journal segment (no {START_MAGIC.decode()} at its start)")
@@ -92,7 +96,7 @@ def _start_fields(data: bytes, where: str) -> tuple[int, int, int]:
     if google_crc32c.value(head[:-4]) != own or size > STATE_BYTES_MAX:
         raise JournalCorrupt(f"{where}: the segment's start record fails its checksum")
     check_readable(where, readable_from, SEGMENT)
-    return first_position, size, crc
+    return first_position, size, crc, readable_from
 
 
 def encode_index(places: Iterable[FramePlace], first_position: int, end_position: int) -> bytes:

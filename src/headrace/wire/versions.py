@@ -15,8 +15,10 @@ class FormatVersion(NamedTuple):
     readable_from: int
 
 
-FRAME: Final = FormatVersion(1, 1)
-SEGMENT: Final = FormatVersion(1, 1)
+FRAME: Final = FormatVersion(2, 1)
+SEGMENT: Final = FormatVersion(2, 1)
+SEGMENT_REBUILT: Final = 2
+"""Readable-from of a segment of a rebuilt journal: older programs would pass over what is lost, and give numbers again."""
 INDEX: Final = FormatVersion(1, 1)
 MARK: Final = FormatVersion(1, 1)
 METADATA: Final = FormatVersion(5, 2)
@@ -25,14 +27,17 @@ BOOKMARK_FILE: Final = FormatVersion(2, 1)
 BOOKMARK_TABLES: Final = FormatVersion(2, 1)
 SEEN: Final = FormatVersion(1, 1)
 OUTBOX: Final = FormatVersion(1, 1)
-TABLES: Final = FormatVersion(2, 1)
+TABLES: Final = FormatVersion(3, 1)
 SPARK_OFFSET: Final = FormatVersion(2, 2)
 CHECKPOINT: Final = FormatVersion(1, 1)
 CAPTURE_POSITION: Final = FormatVersion(1, 1)
 SINK_POSITION: Final = FormatVersion(1, 1)
 LOG_TABLES: Final = FormatVersion(5, 2)
 KWAL: Final = FormatVersion(1, 1)
-KWAL_MANIFEST: Final = FormatVersion(1, 1)
+KWAL_MANIFEST: Final = FormatVersion(3, 1)
+BASE: Final = FormatVersion(1, 1)
+LEASE: Final = FormatVersion(1, 1)
+GAP: Final = FormatVersion(1, 1)
 
 
 def check_readable(what: str, readable_from: int, ours: FormatVersion) -> None:

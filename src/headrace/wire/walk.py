@@ -37,6 +37,21 @@ _FIELDS_MAX: Final = 256
 """Most fields of one entry that are walked by arrays; an entry with more goes through protobuf."""
 
 
+def _word(text: str) -> tuple[np.uint64, np.uint64]:
+    """Return the mask and value of eight bytes: each given in hex, or ``+`` (0x80 and up), ``-`` (below), ``.`` (any)."""
+    known = {"+": (0x80, 0x80), "-": (0x80, 0), ".": (0, 0)}
+    pairs = [known.get(one) or (0xFF, int(one, 16)) for one in text.split()]
+    mask, value = (int.from_bytes(bytes(part), "little") for part in zip(*pairs, strict=True))
+    return np.uint64(mask), np.uint64(value)
+
+
+_LSN_MASK, _LSN_BEGIN = _word("0A 26 . . . . . .")
+_WALL_MASK, _WALL = _word("10 + + + + + - 1A")
+_HLC_MASK, _HLC = _word("40 + + + + + + +")
+_HLC_END_MASK, _HLC_END = _word(". . . . . . + -")
+_LAST_MASK, _LAST = _word("A0 06 01 . . . . .")
+
+
 def _actions() -> tuple[NDArray[np.int8], list[str]]:
     """Return a table tag -> action, and the columns that actions from 2 up stand for."""
     tags = np.arange(_TAGS_MAX)
@@ -152,37 +167,43 @@ def _pass_server_half(buffer: NDArray[np.uint8], at: Ints, ends: Ints, found: Fo
     place: the walk reads them from the start.
     """
     # At most 96 bytes past an entry are looked at, and those are there.
+    words = words_of(buffer)
     tenant = at + 49
     tenant_size = buffer[at + 48].astype(np.int64)
     prefix = np.minimum(tenant + tenant_size, ends) + 1
     prefix_size, after = _varints(buffer, prefix)
     clock = np.minimum(after + np.minimum(prefix_size, 1 << 20), ends)
-    ours = (buffer[at] == 0x0A) & (buffer[at + 1] == 38) & (buffer[at + 40] == 0x10)
-    ours &= (buffer[at + 45] >= 0x80) & (buffer[at + 46] < 0x80) & (buffer[at + 47] == 0x1A)
-    ours &= (tenant_size < 0x80) & (buffer[prefix - 1] == 0x22) & (buffer[clock] == 0x40)
-    ours &= (buffer[clock + 8] >= 0x80) & (buffer[clock + 9] < 0x80) & (clock + 10 <= ends) & ~found.odd
-    # A varint ends at its first byte below 0x80: the ones in between must all be above.
-    for offset in (41, 42, 43, 44):
-        ours &= buffer[at + offset] >= 0x80
-    for offset in range(1, 8):
-        ours &= buffer[clock + offset] >= 0x80
+    # A varint ends at its first byte below 0x80: the ones before it must all be above.
+    ours = (words[at] & _LSN_MASK == _LSN_BEGIN) & (words[at + 40] & _WALL_MASK == _WALL)
+    ours &= (tenant_size < 0x80) & (buffer[prefix - 1] == 0x22) & (words[clock] & _HLC_MASK == _HLC)
+    ours &= (words[clock + 2] & _HLC_END_MASK == _HLC_END) & (clock + 10 <= ends) & ~found.odd
+    everywhere = bool(ours.all())
     for name, start, size in (
-        ("lsn", at + 2, 38),
+        ("lsn", at + 2, np.full(len(at), 38)),
         ("tenant_id", tenant, tenant_size),
         ("key_prefix", after, prefix_size),
     ):
+        if everywhere:
+            found.slices[name] = (start, size)
+            continue
         starts, sizes = found.slices[name]
         np.copyto(starts, start, where=ours)
         np.copyto(sizes, size, where=ours)
     if stamps:
         for name, start in (("committed_at", at + 41), ("hlc_ts", clock + 1)):
             np.copyto(found.numbers[name], _varints(buffer, start)[0], where=ours)
-    at = np.where(ours, clock + 10, at).astype(np.int64, copy=False)
+    at = clock + 10 if everywhere else np.where(ours, clock + 10, at)
     # Every append's last entry has one field more here; left to the walk it would put its steps out of line.
-    ending = ours & (buffer[at] == 0xA0) & (buffer[at + 1] == 0x06) & (buffer[at + 2] == 1) & (at + 3 <= ends)
+    ending = ours & (words[at] & _LAST_MASK == _LAST) & (at + 3 <= ends)
     found.numbers["append_end"][ending] = 1
     at[ending] += 3
     return at
+
+
+def words_of(buffer: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return the eight bytes at each place of the buffer as one number, the first byte lowest; nothing is copied."""
+    count = max(0, len(buffer) - 7)
+    return np.ndarray((count,), "<u8", buffer, 0, (1,))
 
 
 def _step(buffer: NDArray[np.uint8], rows: Ints, at: Ints, ends: Ints, found: Found) -> tuple[Ints, Ints]:
@@ -234,6 +255,11 @@ def _keep(action: int, rows: Ints, number: Ints, start: Ints, found: Found) -> N
     name = _COLUMNS[action - 2]
     if name in found.lists:
         found.lists[name].append((rows, start, number))
+    elif len(rows) == len(found.odd):  # all of them, in order
+        if name in found.numbers:
+            found.numbers[name] = number
+        else:
+            found.slices[name] = (start, number)
     elif name in found.numbers:
         found.numbers[name][rows] = number
     else:

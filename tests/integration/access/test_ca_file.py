@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -22,6 +20,7 @@ from headrace.errors import ConfigInvalid, ServerUnreachable
 from headrace.pipeline.connection import Connection
 from headrace.pipeline.source.options import Options
 from headrace.pipeline.tables.job import entries_waiting
+from tests import forks
 from tests.certificates import Authority
 from tests.identity import Issuer
 from tests.secured import SecuredServer, secured
@@ -65,8 +64,8 @@ def run(
     """Run a command in the token's folder; returns its exit code, and all that it printed."""
     given = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_TLS_")}
     options = ["--server", server.url, "--token-file", str(token), "--json", *more]
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace.cli.app", *words, *options],
+    done = forks.run(
+        [*forks.HEADRACE, *words, *options],
         env={**given, **environment},
         cwd=token.parent,
         capture_output=True,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -19,6 +17,7 @@ from headrace.access.minting import mint, new_key
 from headrace.access.tokens import TokenTerms, TokenVerifier
 from headrace.cli.app import main
 from headrace.errors import Unauthenticated
+from tests import forks
 from tests.waiting import async_wait_until
 
 
@@ -106,16 +105,14 @@ def test_shown_token_lets_nobody_in(tmp_path: Path) -> None:
     assert code == 0
     assert "\x1b" not in hostile, "what a stranger wrote must not steer the terminal"
     command = [
-        sys.executable,
-        "-m",
-        "headrace.cli.app",
+        *forks.HEADRACE,
         "token",
         "show",
         "--token-file",
         "/dev/stdin",
         "--json",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, input=out, timeout=60, check=True)
+    done = forks.run(command, capture_output=True, text=True, given=out, timeout=60, check=True)
     assert json.loads(done.stdout)["claims"]["roles"] == ["admin"]
     assert signature not in done.stdout
 

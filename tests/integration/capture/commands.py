@@ -6,7 +6,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.app import main
+from tests import forks
 from tests.mariadb import Database
 from tests.servers import ServerProcess
 
@@ -44,8 +44,8 @@ class Capture:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command as a process."""
-        command = [sys.executable, "-m", "headrace.cli.app", "capture", *words, "--config", str(self.config)]
-        return subprocess.Popen(
+        command = [*forks.HEADRACE, "capture", *words, "--config", str(self.config)]
+        return forks.start(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment
         )
 

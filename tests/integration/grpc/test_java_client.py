@@ -36,8 +36,8 @@ def test_it_reads_everything_and_goes_on_from_its_last_ack_after_a_sigkill(
     with Running(program, tmp_path, own.grpc_address, entries=2 * HALF, hint=HINT) as client:
         client.wait_said("acked")
         own.kill()
+        own.start()  # at once: an ack that it was about to send waits for a server, and says nothing meanwhile
         client.wait_said("cut")
-        own.start()
         post(feed, HALF + 1, 2 * HALF)
         client.wait_end()
         said = client.said()

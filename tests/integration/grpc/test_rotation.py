@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from contextlib import aclosing
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from headrace.client.log_append import LogAppendClient
 from headrace.client.wal_stream import WalClient
 from headrace.entries.lsn import Lsn
 from headrace.wire.batch import Heartbeat, ReceivedBatch
+from tests import forks
 from tests.integration.grpc.conftest import registered
 from tests.integration.grpc.streams import WAIT_S_MAX, halves, next_batch, writes
 from tests.postgres import Cluster
@@ -55,8 +54,8 @@ async def test_a_subscriber_that_holds_is_told_to_rotate_acks_and_the_segment_go
 
 def rotate(server: ServerProcess, *words: str) -> str:
     """What ``headrace wal rotate`` prints."""
-    command = [sys.executable, "-m", "headrace.cli.app", "wal", "rotate", "--server", server.url, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    command = [*forks.HEADRACE, "wal", "rotate", "--server", server.url, *words]
+    return forks.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 async def test_an_operator_asks_every_open_stream_of_a_server(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import itertools
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from headrace.listener import EntryFilter, Listener, ListenerSettings, Shard, SqliteBookmarks
+from tests import forks
 from tests.scale import scaled
 from tests.servers import Feed, ServerProcess, serving
 from tests.waiting import async_wait_until, wait_until
@@ -40,12 +40,12 @@ def feed(server: ServerProcess) -> Feed:
 
 def command(feed: Feed, *words: str) -> list[str]:
     return [
-        sys.executable, "-m", "headrace.cli.app", "listen", feed.name, "--server", feed.server.url, *words,
+        *forks.HEADRACE, "listen", feed.name, "--server", feed.server.url, *words,
     ]  # fmt: skip
 
 
 def listen(feed: Feed, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forks.run(
         command(feed, "--once", *words), capture_output=True, text=True, timeout=120, check=False, cwd=folder
     )
 
@@ -87,9 +87,7 @@ def test_parts_in_parallel_with_kills_get_everything_each_key_in_order(feed: Fee
                     stack.enter_context((tmp_path / "err").open("ab")),
                 )
                 running.append(
-                    stack.enter_context(
-                        subprocess.Popen(words, stdout=files[0], stderr=files[1], cwd=tmp_path)
-                    )
+                    stack.enter_context(forks.start(words, stdout=files[0], stderr=files[1], cwd=tmp_path))
                 )
             post(feed, total + 1, total + 100)
             wait_until(partial(has_lines, outs, total + 20), what="some entries")

@@ -30,6 +30,7 @@ from headrace.listener import (
     SqliteBookmarks,
 )  # fmt: skip
 from headrace.listener.parts import SnapshotPart
+from tests import forks
 from tests.servers import Feed, ServerProcess, changes, serving
 from tests.snapshots import Front, SnapshotPublisher, fronting, publishing
 from tests.waiting import async_wait_until
@@ -261,8 +262,8 @@ async def test_without_on_snapshot_it_ends_and_says_why(front: Front, feed: Feed
 
 def listen(front: Front, feed: Feed, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     place = ["--bookmark", f"file:///{folder}/bookmark", "--server", front.url]
-    return subprocess.run(
-        [sys.executable, "-m", "headrace.cli.app", "listen", feed.name, *place, "--once", *words],
+    return forks.run(
+        [*forks.HEADRACE, "listen", feed.name, *place, "--once", *words],
         capture_output=True, text=True, timeout=120, check=False, cwd=folder,
     )  # fmt: skip
 

@@ -6,7 +6,6 @@ import itertools
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.listener import Listener, ListenerSettings, SqliteBookmarks
+from tests import forks
 from tests.scale import scaled
 from tests.servers import Feed, ServerProcess, changes, serving
 from tests.waiting import wait_until
@@ -38,11 +38,11 @@ def feed(server: ServerProcess) -> Feed:
 def command(feed: Feed, folder: Path, *words: str) -> list[str]:
     bookmark = [] if "--bookmark" in words else ["--bookmark", str(folder / "bookmark.db")]
     server = [] if "--server" in words else ["--server", feed.server.url]
-    return [sys.executable, "-m", "headrace.cli.app", "listen", feed.name, *bookmark, *server, *words]
+    return [*forks.HEADRACE, "listen", feed.name, *bookmark, *server, *words]
 
 
 def listen(feed: Feed, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forks.run(
         command(feed, folder, *words), capture_output=True, text=True, timeout=120, check=False, cwd=folder
     )
 
@@ -87,7 +87,7 @@ def test_listener_and_server_killed_in_the_middle_nothing_lost(feed: Feed, tmp_p
     for life in range(scaled(4)):
         with out.open("ab") as stdout, (tmp_path / "listen.err").open("ab") as stderr:
             words = command(feed, tmp_path, "--ndjson")
-            with subprocess.Popen(words, stdout=stdout, stderr=stderr) as listener:
+            with forks.start(words, stdout=stdout, stderr=stderr) as listener:
                 post(feed, total + 1, total + 100)
                 if life % 2:
                     feed.server.restart()
@@ -112,7 +112,7 @@ def whole_lines(path: Path) -> int:
 def test_sigterm_ends_in_order(feed: Feed, tmp_path: Path) -> None:
     post(feed, 1, 5)
     out = tmp_path / "out.ndjson"
-    with out.open("wb") as stdout, subprocess.Popen(command(feed, tmp_path), stdout=stdout) as listener:
+    with out.open("wb") as stdout, forks.start(command(feed, tmp_path), stdout=stdout) as listener:
         wait_until(lambda: whole_lines(out) == 5)
         listener.terminate()
         assert listener.wait(30) == 0
@@ -171,7 +171,7 @@ def test_unknown_feed(server: ServerProcess, tmp_path: Path) -> None:
 
 def test_reader_that_goes_away_keeps_the_bookmark(feed: Feed, tmp_path: Path) -> None:
     post(feed, 1, 5)
-    gone = subprocess.run(
+    gone = forks.run(
         ["sh", "-c", " ".join(command(feed, tmp_path, "--once")) + " | true"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from headrace.listener import Listener, ListenerSettings, SqliteBookmarks
+from tests import forks
 from tests.scale import scaled
 from tests.servers import Feed, ServerProcess, changes, serving
 from tests.waiting import async_wait_until, wait_until
@@ -39,11 +39,11 @@ def feed(server: ServerProcess) -> Feed:
 
 def command(feed: Feed, folder: Path, *words: str) -> list[str]:
     place = ["--bookmark", str(folder / "bookmark.db"), "--server", feed.server.url]
-    return [sys.executable, "-m", "headrace.cli.app", "listen", feed.name, *place, *words]
+    return [*forks.HEADRACE, "listen", feed.name, *place, *words]
 
 
 def listen(feed: Feed, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forks.run(
         command(feed, folder, *words), capture_output=True, text=True, timeout=120, check=False, cwd=folder
     )
 
@@ -83,7 +83,7 @@ def test_killed_at_any_moment_a_file_holds_whole_lines(
     for _ in range(scaled(5)):
         with out.open("ab") as stdout, (tmp_path / "listen.err").open("ab") as stderr:
             size = out.stat().st_size + rng.randrange(1, 200_000)
-            with subprocess.Popen(command(feed, tmp_path), stdout=stdout, stderr=stderr) as listener:
+            with forks.start(command(feed, tmp_path), stdout=stdout, stderr=stderr) as listener:
                 wait_for_size(out, size)
                 listener.send_signal(signal.SIGKILL)
         with out.open("r+b") as file:  # and as if the kill had come a little earlier, inside the last write
@@ -91,16 +91,14 @@ def test_killed_at_any_moment_a_file_holds_whole_lines(
         for name in ("bookmark.db", "bookmark.db-wal", "bookmark.db-shm"):  # as before that write was done
             (tmp_path / name).unlink(missing_ok=True)
     with out.open("ab") as stdout:
-        assert subprocess.run(command(feed, tmp_path, "--once"), stdout=stdout, check=False).returncode == 0
+        assert forks.run(command(feed, tmp_path, "--once"), stdout=stdout, check=False).returncode == 0
     seen = [json.loads(line)["sequence-id"] for line in out.read_text().splitlines()]
     assert list(dict.fromkeys(seen)) == list(range(1, total + 1))
 
 
 def test_stalled_reader_does_not_keep_the_process(feed: Feed, tmp_path: Path) -> None:
     post(feed, 1, 2000)
-    with subprocess.Popen(
-        command(feed, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as listener:
+    with forks.start(command(feed, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as listener:
         assert listener.stdout is not None
         assert listener.stderr is not None
         assert os.read(listener.stdout.fileno(), 1) == b"{"
@@ -119,7 +117,7 @@ def test_hanging_command_does_not_keep_the_process(feed: Feed, tmp_path: Path) -
     )
     script.chmod(0o755)
     words = command(feed, tmp_path, "--exec", str(script))
-    with subprocess.Popen(words, stderr=subprocess.PIPE) as listener:
+    with forks.start(words, stderr=subprocess.PIPE) as listener:
         wait_until((tmp_path / "pid").exists)
         listener.terminate()
         assert listener.wait(60) == 1
@@ -167,7 +165,7 @@ async def test_last_place_of_a_burst_is_told_when_it_ends(
 def test_idle_listener_shows_no_lag(feed: Feed, tmp_path: Path) -> None:
     post(feed, 1, 5000)
     words = command(feed, tmp_path, "--listener-id", "idle")
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as listener:
+    with forks.start(words, stdout=subprocess.DEVNULL) as listener:
         wait_until(lambda: place_of(feed, "idle") == 5000, what="the last place to be told")
         listener.terminate()
         assert listener.wait(60) == 0

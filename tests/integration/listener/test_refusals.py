@@ -14,6 +14,7 @@ import pytest
 
 from headrace.errors import ParkedWaiting
 from headrace.listener import Listener, open_bookmarks
+from tests import forks
 from tests.postgres import Database
 from tests.servers import Feed, ServerProcess, serving
 
@@ -97,8 +98,8 @@ class Run:
         return self.call("listen", "parked", what, self.feed.name, *words)
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "headrace.cli.app", *words, "--bookmark", self.bookmark],
+        return forks.run(
+            [*forks.HEADRACE, *words, "--bookmark", self.bookmark],
             capture_output=True, text=True, timeout=120, check=False, cwd=self.folder,
         )  # fmt: skip
 

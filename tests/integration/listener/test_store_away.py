@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.errors import SourceUnavailable
 from headrace.listener import Change, Listener, ListenerSettings, OnError, Refusals, open_bookmarks
@@ -59,6 +60,10 @@ async def test_a_listener_outlasts_its_store(
                 got.extend(change.sequence_id for change in batch.changes)
                 await batch.done()
 
+    async def at(sequence_id: int) -> bool:
+        stored = await asyncio.to_thread(store.load, "l", feed.name)
+        return stored is not None and stored.sequence_id == sequence_id
+
     settings = ListenerSettings(
         bookmark_changes_max=1, refusals=Refusals(OnError.PARK, 1, first_s=0.01, delay_s_max=0.01)
     )
@@ -66,8 +71,8 @@ async def test_a_listener_outlasts_its_store(
         async with Listener(server.url, feed.name, "l", store, settings=settings) as listener:
             task = asyncio.create_task(follow(listener))
             await async_wait_until(lambda: got == [1] or task.done(), what="the first change")
-            # Whoever asks for batches says "done" and waits; else the cut may come in the middle of that.
-            await async_wait_until(lambda: asyncio.to_thread(store.load, "l", feed.name), what="its bookmark")
+            # The bookmark of its start is there before. And whoever asks for batches says "done" and waits.
+            await async_wait_until(lambda: at(1), what="its bookmark")
             await asyncio.to_thread(proxy.cut)
             feed.post({"key": "a", "changes": {"n": 2}}, {"key": "b", "changes": {"n": 3}})
             await async_wait_until(lambda: 2 in got or task.done(), what="the second change")
@@ -84,6 +89,39 @@ async def test_a_listener_outlasts_its_store(
     if way == "run":
         with closing(open_bookmarks(database.dsn)) as store:
             assert [entry.sequence_id for entry in store.parked("l", feed.name)] == [3, 4]
+
+
+async def test_who_is_cancelled_while_its_store_is_away_ends_and_is_given_the_change_again(
+    server: ServerProcess, database: Database, proxy: Proxy
+) -> None:
+    feed = Feed(server, "shop-cancelled")
+    feed.register()
+    feed.post({"changes": {"n": 1}})
+    got: list[int] = []
+
+    async def follow(listener: Listener) -> None:
+        async for change in listener:
+            await asyncio.to_thread(proxy.cut)
+            got.append(change.sequence_id)
+
+    with closing(open_bookmarks(through(database, proxy))) as store:
+        async with Listener(server.url, feed.name, "l", store) as listener:
+            task = asyncio.create_task(follow(listener))
+            with capture_logs() as logs:
+                told = "the bookmark store is away"
+                await async_wait_until(
+                    lambda: any(one["event"] == told for one in logs), what="a try to store"
+                )
+                task.cancel()
+                await asyncio.wait({task})
+            assert task.cancelled()
+            assert logs[-1]["event"] == "the last bookmark was not stored"
+        await asyncio.to_thread(proxy.resume)
+        async with Listener(
+            server.url, feed.name, "l", store, settings=ListenerSettings(drain=True)
+        ) as listener:
+            got += [change.sequence_id async for change in listener]
+    assert got == [1, 1]
 
 
 def test_who_closes_a_store_waits_for_the_call_that_is_under_way(database: Database, proxy: Proxy) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -21,6 +19,7 @@ from headrace.publisher.grants import Grant, Party
 from headrace.publisher.mysql.source import MysqlSource
 from headrace.publisher.outbox import Outbox
 from headrace.runtime.dsn import parse_dsn
+from tests import forks
 from tests.agents import AgentProcess
 from tests.integration.mariadb.outboxes import (
     AGENT,
@@ -228,8 +227,8 @@ DSNS = {
 @pytest.mark.parametrize("dsn", DSNS)
 def test_a_dsn_that_leads_nowhere_says_why_and_what_to_do(database: Database, dsn: str) -> None:
     given = dsn.format(dsn=database.dsn, wrong=database.dsn.replace("geheim", "wrong"))
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace.cli.app", "publisher", "check", given, "--json"],
+    done = forks.run(
+        [*forks.HEADRACE, "publisher", "check", given, "--json"],
         capture_output=True,
         text=True,
         timeout=120,

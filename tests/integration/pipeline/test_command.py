@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -15,12 +13,13 @@ from pyspark.sql import SparkSession
 from headrace.cli.spark_jobs import stopping
 from headrace.pipeline.tables.job import Progress, Summary, iter_rows, run_tables
 from headrace.pipeline.tables.ledger import read_published
+from tests import forks
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.waiting import wait_until
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "headrace.cli.app", "pipeline", *words]
+    return [*forks.HEADRACE, "pipeline", *words]
 
 
 def published_up_to(to: str) -> int:
@@ -42,18 +41,28 @@ def test_a_job_that_is_killed_is_gone_on_with(
         last = source.commit()
     place = ["--feed", source.feed.name, "--to", to, "--server", source.feed.server.url]
     words = command(
-        "tables", *place, "--master", "local[2]", "--memory", "1g", "--once", "--max-entries", "12"
+        "tables", *place, "--master", "local[2]", "--memory", "1g", "--once", "--max-entries", "12", "--json"
     )
     output = tmp_path / "output"
     with output.open("wb") as file:
-        process = subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True)
+        process = forks.start(words, stdout=file, stderr=file, start_new_session=True)
     try:
-        wait_until(lambda: published_up_to(to) > first or process.poll() is not None, 240, what="two batches")
+        wait_until(
+            lambda: (published_up_to(to) > first and output.read_text()) or process.poll() is not None,
+            240,
+            what="two batches",
+        )
         assert process.poll() is None, output.read_text()
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    assert output.read_text() == ""
+    logged = [json.loads(line) for line in output.read_text().splitlines()]
+    assert {one["event"] for one in logged} == {"tables begin", "progress"}, "nothing else is said"
+    told = [one for one in logged if one["event"] == "progress"]
+    assert 0 < told[-1]["sequence-id"] <= last
+    assert told[-1]["lag"] > 0
+    assert told[-1]["lag-seconds"] > 0
+    assert [one["batches"] for one in told] == sorted({one["batches"] for one in told})
     assert published_up_to(to) < last
     run_tables(spark, feed=source.feed.name, to=to, server=source.feed.server.url, once=True)
     assert published_up_to(to) == last
@@ -109,15 +118,13 @@ def test_mistakes_are_three_lines_and_cost_no_spark(source: SourceTables, to: st
         (["--feed", source.feed.name, "--to", "s3a://bucket/x", "--server", url], "config-invalid", 2),
         (["--feed", "a feed", "--to", to], "invalid-request", 2),
     ):
-        done = subprocess.run(
-            command("tables", *words, "--json"), capture_output=True, text=True, check=False
-        )
+        done = forks.run(command("tables", *words, "--json"), capture_output=True, text=True, check=False)
         assert done.returncode == exit_code, done.stderr
         assert json.loads(done.stdout)["code"] == code
         assert "Traceback" not in done.stderr
     environment = os.environ | {"HEADRACE_JARS": str(tmp_path / "none")}
     words = command("tables", "--feed", source.feed.name, "--to", to, "--server", url)
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    done = forks.run(words, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     assert done.stderr.splitlines()[1] == "code: setup-missing"
     assert "headrace pipeline setup" in done.stderr

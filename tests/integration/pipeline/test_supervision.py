@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from headrace.pipeline.source.offset import Offset, read_offset
 from headrace.pipeline.supervision import FOLLOWING, Restart, Seen, Terms, start_query, supervise
 from headrace.pipeline.tables.job import run_tables
 from headrace.pipeline.tables.ledger import read_published
+from tests import forks
 from tests.servers import Feed, ServerProcess, serving
 from tests.waiting import wait_until
 
@@ -43,6 +42,7 @@ class Job:
         self.handed: list[int] = []
         self.stop = threading.Event()
         self.poison: set[int] = set()
+        self.before_restart: Callable[[int], None] = lambda number: None
 
     def start(self) -> StreamingQuery:
         options = {"endpoint": self.feed.server.url, "feeds": self.feed.name}
@@ -60,9 +60,13 @@ class Job:
             self.start,
             stop=self.stop,
             look=self.seen.append,
-            restarting=self.restarts.append,
+            restarting=self.restarting,
             terms=self.terms,
         )
+
+    def restarting(self, restart: Restart) -> None:
+        self.restarts.append(restart)
+        self.before_restart(restart.number)
 
 
 @pytest.fixture
@@ -173,6 +177,37 @@ def test_a_batch_that_always_fails_ends_after_a_few_tries_and_says_which_entries
     assert offset.feeds[feed.name].sequence_id == 3
 
 
+def test_a_start_that_fails_on_a_store_that_is_away_is_tried_again(
+    spark: SparkSession, feed: Feed, tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
+    """A checkpoint's store that goes away takes the query with it, and then the start again."""
+    put(feed, 1)
+    checkpoint, aside = tmp_path / "checkpoint", tmp_path / "aside"
+    job = Job(spark, feed, str(checkpoint), terms=Terms(failures_max=3))
+    job.poison = {2}
+
+    def store(number: int) -> None:
+        if number == 1:
+            checkpoint.rename(aside)
+            checkpoint.write_text("no folder")
+        else:
+            checkpoint.unlink(missing_ok=True)
+            aside.rename(checkpoint)
+            job.poison = set()
+
+    job.before_restart = store
+    running = pool.submit(job.run)
+    try:
+        wait_for(job, running, 1)
+        put(feed, 2)
+        wait_for(job, running, 1, 2)
+    finally:
+        job.stop.set()
+    running.result(120)
+    assert [type(one.error) for one in job.restarts] == [QueryFailed, QueryFailed]
+    assert str(checkpoint) in job.restarts[1].error.detail
+
+
 def test_a_query_that_can_not_be_planned_is_not_tried_again(spark: SparkSession, tmp_path: Path) -> None:
     restarts: list[Restart] = []
 
@@ -189,9 +224,7 @@ def test_a_command_whose_java_ends_says_so_and_what_to_do(feed: Feed, tmp_path: 
     put(feed, 1)
     to = tmp_path / "tables"
     words = [
-        sys.executable,
-        "-m",
-        "headrace.cli.app",
+        *forks.HEADRACE,
         "pipeline",
         "tables",
         "--feed",
@@ -202,7 +235,7 @@ def test_a_command_whose_java_ends_says_so_and_what_to_do(feed: Feed, tmp_path: 
     words += ["--server", feed.server.url, "--master", "local[1]", "--memory", "1g"]
     said = tmp_path / "said"
     with said.open("wb") as output:
-        job = subprocess.Popen(words, stdout=output, stderr=output, start_new_session=True)
+        job = forks.start(words, stdout=output, stderr=output, start_new_session=True)
     try:
         begun = to / "_headrace" / "checkpoint" / "metadata"
         wait_until(lambda: begun.exists() or job.poll() is not None, 240, what="the query to begin")
@@ -214,6 +247,6 @@ def test_a_command_whose_java_ends_says_so_and_what_to_do(feed: Feed, tmp_path: 
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
             job.wait()
-    lines = said.read_text().splitlines()
+    lines = [line for line in said.read_text().splitlines() if not line.startswith("{")]  # logs
     assert (job.returncode, lines[1:2]) == (1, ["code: spark-ended"]), lines
     assert len(lines) == 3

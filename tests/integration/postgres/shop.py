@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import forks
 from tests.agents import AgentProcess, headrace
 from tests.integration.postgres.history import Entry, entries_of
 from tests.postgres import Cluster
@@ -46,8 +45,8 @@ def attach(dsn: str, *options: str) -> Any:
 
 def refused(*words: str, **environment: str) -> dict[str, Any]:
     """Run a command that is to fail; returns its error document, with ``exit``."""
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace.cli.app", *words, "--json"],
+    done = forks.run(
+        [*forks.HEADRACE, *words, "--json"],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import pytest
 
 from headrace.publisher.attaching import drive_copy
 from headrace.runtime.dsn import parse_dsn
+from tests import forks
 from tests.agents import headrace
 from tests.integration.postgres.captured import captured
 from tests.integration.postgres.shop import FEED, attach, make_table, refused, running_shop, write
@@ -41,11 +41,9 @@ def items(database: Database) -> Database:
 @contextmanager
 def copying(database: Database, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Run the command in the background."""
-    process = subprocess.Popen(
+    process = forks.start(
         [
-            sys.executable,
-            "-m",
-            "headrace.cli.app",
+            *forks.HEADRACE,
             "publisher",
             "copy",
             database.dsn,
@@ -145,8 +143,8 @@ def test_paused_it_stands_still_until_it_is_resumed(items: Database) -> None:
 def test_terminal_shows_how_far_it_is(items: Database) -> None:
     ours, theirs = os.openpty()
     words = ["publisher", "copy", items.dsn, "--table", "item", "--rows-per-second", "20000"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "headrace.cli.app", *words],
+    with forks.start(
+        [*forks.HEADRACE, *words],
         env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
         stdout=subprocess.DEVNULL,
         stderr=theirs,

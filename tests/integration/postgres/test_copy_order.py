@@ -127,6 +127,7 @@ def test_each_copy_stands_in_its_place_among_concurrent_changes(
     database: Database, source: Captured, seed: int
 ) -> None:
     source.attach("item")
+    database.sql(f"INSERT INTO item SELECT g / 10, 'k' || g % 10, 0 FROM generate_series(0, {KEYS - 1}) AS g")
     copies = 0
     with writing(database, 6, 100 * seed) as writers:
         while min(writer.commits for writer in writers) < scaled(150) or copies < 3:

@@ -9,8 +9,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -27,6 +25,7 @@ from headrace.publisher.attaching import attach_tables
 from headrace.publisher.outbox import Outbox
 from headrace.publisher.settings import AgentSettings
 from headrace.runtime.dsn import parse_dsn
+from tests import forks
 from tests.scale import scaled
 from tests.servers import ServerProcess, serving
 from tests.unit.publisher.outboxes import application
@@ -125,8 +124,8 @@ class AgentProcess:
         config = path.with_name("agent.toml")
         config.write_text(f'agent-id = "agent-1"\nserver = "{server.url}"\nfeeds = ["bank"]\n')
         with path.with_name("agent.err").open("ab") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "headrace.cli.app", "agent", "run", "--config", str(config)],
+            self.process = forks.start(
+                [*forks.HEADRACE, "agent", "run", "--config", str(config)],
                 env={**os.environ, "HEADRACE_DSN": f"sqlite:///{path}"},
                 stderr=errors,
             )
@@ -204,11 +203,9 @@ async def test_restored_source_stops_the_feed_until_it_is_accepted(path: Path, s
         with pytest.raises(OutboxBehindFeed) as caught:
             await task
     assert "publisher accept" in caught.value.advice
-    done = subprocess.run(
+    done = forks.run(
         [
-            sys.executable,
-            "-m",
-            "headrace.cli.app",
+            *forks.HEADRACE,
             "publisher",
             "accept",
             "--feed",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.agents import AgentProcess, headrace
 from tests.identity import Issuer
 from tests.secured import SecuredServer, secured
@@ -39,9 +38,9 @@ def head_of(server: SecuredServer, feed: str) -> int:
 
 def alarm_of(agent: AgentProcess) -> str:
     """The code of the alarm that ``agent status`` shows, empty without one."""
-    words = [sys.executable, "-m", "headrace.cli.app", "agent", "status", "--json"]
+    words = [*forks.HEADRACE, "agent", "status", "--json"]
     words += ["--config", str(agent.folder / "agent.toml")]
-    done = subprocess.run(
+    done = forks.run(
         words, env={"HEADRACE_DSN": agent.dsn}, capture_output=True, text=True, timeout=60, check=False
     )
     alarm = json.loads(done.stdout)["feeds"][0]["alarm"]
@@ -62,7 +61,7 @@ def test_agent_and_listener_outlast_a_refused_token(
     with application(database) as app:
         app.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, name)")
         headrace(["publisher", "attach", dsn, "--feed", name, "--table", "item", "--no-copy"])
-        words = [sys.executable, "-m", "headrace.cli.app", "listen", name, "--server", server.url]
+        words = [*forks.HEADRACE, "listen", name, "--server", server.url]
         words += ["--token-file", str(token), "--bookmark", str(tmp_path / "b.db")]
         out, err = tmp_path / "out", tmp_path / "err"
         with AgentProcess(tmp_path / "agent", server.url, dsn, name, token_file=str(token)) as agent:
@@ -72,7 +71,7 @@ def test_agent_and_listener_outlast_a_refused_token(
             app.execute("INSERT INTO item (name) VALUES ('b')")
             wait_until(lambda: alarm_of(agent) == code, what="the alarm in agent status")
             with out.open("wb") as lines, err.open("wb") as errors:
-                listener = subprocess.Popen(words, stdout=lines, stderr=errors)
+                listener = forks.start(words, stdout=lines, stderr=errors)
             try:
                 wait_until(lambda: code in err.read_text(), what="the listener's alarm")
                 renew(token)

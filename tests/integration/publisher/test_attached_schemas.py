@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
+from tests import forks
 from tests.agents import AgentProcess
 from tests.servers import Feed, serving
 from tests.waiting import wait_until
@@ -18,7 +17,7 @@ def test_each_version_of_an_attached_table_is_answered(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as bank, serving(tmp_path / "server") as server:
         bank.execute('CREATE TABLE "order/line" (id INTEGER PRIMARY KEY, owner TEXT)')
         attach = ["publisher", "attach", f"sqlite:///{path}", "--table", "order/line", "--feed", "bank"]
-        subprocess.run([sys.executable, "-m", "headrace.cli.app", *attach], check=True, capture_output=True)
+        forks.run([*forks.HEADRACE, *attach], check=True, capture_output=True)
         feed = Feed(server, "bank")
 
         def versions() -> list[tuple[str, str, int]]:

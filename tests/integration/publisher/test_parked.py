@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 
 from headrace.publisher.attaching import opened_source
 from headrace.runtime.dsn import parse_dsn
+from tests import forks
 from tests.agents import AgentProcess, headrace
 from tests.postgres import Database
 from tests.servers import ServerProcess, serving
@@ -82,16 +81,14 @@ class Shop:
     def status(self) -> Any:
         """What agent status says, whatever its exit code."""
         words = [
-            sys.executable,
-            "-m",
-            "headrace.cli.app",
+            *forks.HEADRACE,
             "agent",
             "status",
             "--config",
             str(self.config),
             "--json",
         ]
-        done = subprocess.run(
+        done = forks.run(
             words, env=self._environment(), capture_output=True, text=True, timeout=60, check=False
         )
         return json.loads(done.stdout)
@@ -102,8 +99,8 @@ class Shop:
 
     def refusal(self, *words: str) -> str:
         """Run a command that is refused as a usage error; returns what it said."""
-        done = subprocess.run(
-            [sys.executable, "-m", "headrace.cli.app", "agent", *words, "--config", str(self.config)],
+        done = forks.run(
+            [*forks.HEADRACE, "agent", *words, "--config", str(self.config)],
             env=self._environment(),
             capture_output=True,
             text=True,

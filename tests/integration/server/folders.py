@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from headrace.server.encoding import PostTerms
 from headrace.server.service import Service
 from headrace.wire.documents import RegisterPublisher
 from headrace.wire.frame import HEADER_SIZE, MAGIC
+from tests import forks
 
 SMALL_SEGMENTS = LogSettings(segment_bytes=2_000)
 
@@ -71,8 +70,8 @@ def damage_entry(data_dir: Path, text: bytes) -> None:
 
 def skip_damage(data_dir: Path) -> None:
     """Let a repair skip what is damaged."""
-    command = [sys.executable, "-m", "headrace.cli.app", "log", "repair", "--skip", "--yes"]
-    done = subprocess.run(
+    command = [*forks.HEADRACE, "log", "repair", "--skip", "--yes"]
+    done = forks.run(
         [*command, "--data-dir", str(data_dir)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from headrace.client.http import FeedClient
 from headrace.errors import Forbidden
 from headrace.wire import documents as doc
+from tests import forks
 from tests.identity import Issuer
 from tests.secured import SecuredServer, secured
 from tests.servers import Feed, changes, code_of, serving
@@ -118,8 +118,8 @@ def test_new_key_needs_no_restart(tmp_path: Path) -> None:
 def test_other_machines_are_served_with_tokens_or_if_told_so(tmp_path: Path, option: str) -> None:
     addresses = {"--http": "127.0.0.1:0", "--grpc": "127.0.0.1:0", option: "0.0.0.0:0"}
     words = [word for pair in addresses.items() for word in pair]
-    command = [sys.executable, "-m", "headrace.cli.app", "serve", "--data-dir", str(tmp_path / "d"), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = [*forks.HEADRACE, "serve", "--data-dir", str(tmp_path / "d"), *words]
+    done = forks.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "asks nobody who they are" in done.stderr
     assert "--auth-jwks" in done.stderr
@@ -130,7 +130,7 @@ def test_other_machines_are_served_with_tokens_or_if_told_so(tmp_path: Path, opt
         (["--insecure"], "can read and write every feed"),
     ):
         with (
-            subprocess.Popen(
+            forks.start(
                 [*command, *extra], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             ) as running,
         ):
@@ -155,8 +155,8 @@ def test_other_machines_are_served_with_tokens_or_if_told_so(tmp_path: Path, opt
 def test_wrong_options_are_told_before_anything_is_opened(
     tmp_path: Path, words: list[str], said: str
 ) -> None:
-    command = [sys.executable, "-m", "headrace.cli.app", "serve", "--http", "127.0.0.1:0", "--grpc", "off"]
-    done = subprocess.run(
+    command = [*forks.HEADRACE, "serve", "--http", "127.0.0.1:0", "--grpc", "off"]
+    done = forks.run(
         [*command, "--data-dir", str(tmp_path / "d"), *words],
         capture_output=True,
         text=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from headrace.client.http import FeedClient
 from headrace.client.producer import Producer
 from headrace.errors import Fenced, OffsetMismatch
+from tests import forks
 from tests.integration.server.folders import SMALL_SEGMENTS, drop_all_but_newest, write_feed
 from tests.scale import scaled
 from tests.servers import Feed, ServerProcess, code_of, serving
@@ -187,8 +187,8 @@ def test_required_and_ignored(feed: Feed) -> None:
 
 def test_settings_command(feed: Feed) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "headrace.cli.app", "feeds", "settings", feed.name]
-        return subprocess.run(
+        command = [*forks.HEADRACE, "feeds", "settings", feed.name]
+        return forks.run(
             [*command, "--server", feed.server.url, *words],
             capture_output=True,
             text=True,

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import forks
 from tests.servers import Feed, ServerProcess, changes, code_of, serving
 from tests.stores import STORES, database_of
 from tests.waiting import wait_until
@@ -152,7 +153,7 @@ def test_a_poll_behind_the_head_gets_what_comes(feed: Feed) -> None:
         f"{name}={value}" for name, value in params.items()
     )
     command = [sys.executable, "-c", f"import httpx; print(httpx.get({address!r}, timeout=70).text)"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as polling:
+    with forks.start(command, stdout=subprocess.PIPE, text=True) as polling:
         assert polling.stdout is not None
         post(feed, 3)
         found = json.loads(polling.stdout.readline())
@@ -188,8 +189,8 @@ def test_who_is_not_registered_gets_no_lease(feed: Feed) -> None:
 
 @pytest.mark.parametrize("given", ["7h", "0s", "x"])
 def test_lease_of_more_than_six_hours_cant_be_set(tmp_path: Path, given: str) -> None:
-    command = [sys.executable, "-m", "headrace.cli.app", "serve", "--hydration-lease", given]
-    done = subprocess.run(
+    command = [*forks.HEADRACE, "serve", "--hydration-lease", given]
+    done = forks.run(
         [*command, "--data-dir", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2
@@ -199,13 +200,11 @@ def test_lease_of_more_than_six_hours_cant_be_set(tmp_path: Path, given: str) ->
 def explained(server: ServerProcess) -> str:
     """What ``headrace feeds retention explain`` prints."""
     command = [
-        sys.executable,
-        "-m",
-        "headrace.cli.app",
+        *forks.HEADRACE,
         "feeds",
         "retention",
         "explain",
         "--server",
         server.url,
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return forks.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

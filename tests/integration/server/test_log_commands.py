@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import forks
 from tests.fault.journals import flip, segments
 from tests.servers import Feed, ServerProcess, changes, code_of, serving
 
@@ -29,8 +29,8 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def log(server: ServerProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headrace.cli.app", "log", *words, "--data-dir", str(server.data_dir)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = [*forks.HEADRACE, "log", *words, "--data-dir", str(server.data_dir)]
+    return forks.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def document(server: ServerProcess, *words: str, code: int = 0) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import forks
 from tests.servers import Feed, ServerProcess, changes, code_of, serving
 from tests.waiting import wait_until
 
@@ -58,16 +57,14 @@ def journal_bytes(server: ServerProcess) -> int:
 def explain(server: ServerProcess, *args: str) -> str:
     """Run ``headrace feeds retention explain``."""
     command = [
-        sys.executable,
-        "-m",
-        "headrace.cli.app",
+        *forks.HEADRACE,
         "feeds",
         "retention",
         "explain",
         "--server",
         server.url,
     ]
-    done = subprocess.run([*command, *args], capture_output=True, text=True, timeout=60, check=False)
+    done = forks.run([*command, *args], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -155,11 +152,14 @@ def test_explain_tells_what_the_next_pass_does(tmp_path: Path) -> None:
         head = post(feed, 60)
         report(feed, 33, "holds")
         report(feed, 5, "falls")
-        told = wait_until(
-            lambda: (found := json.loads(explain(server, "--json")))["drops-before"] > 0x100 and found,
-            what="something to be old",
-        )
-        assert server.http.get("/retention").json()["segments"] == told["segments"]
+
+        def told_alike() -> Any:
+            """What the command tells, once the server tells the same; segments may grow old between the two."""
+            found = json.loads(explain(server, "--json"))
+            same = server.http.get("/retention").json()["segments"] == found["segments"]
+            return found if found["drops-before"] > 0x100 and same else None
+
+        told = wait_until(told_alike, what="something to be old")
         fates = [one["fate"] for one in told["segments"]]
         assert {"older-than-retention", "held"} <= set(fates)
         assert fates[-1] == "open"
@@ -219,8 +219,8 @@ def test_time_to_loss_is_when_it_is_lost(tmp_path: Path) -> None:
     ids=" ".join,
 )
 def test_settings_that_mean_nothing_are_refused(tmp_path: Path, args: list[str]) -> None:
-    command = [sys.executable, "-m", "headrace.cli.app", "serve", "--data-dir", str(tmp_path / "data"), *args]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = [*forks.HEADRACE, "serve", "--data-dir", str(tmp_path / "data"), *args]
+    done = forks.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert args[0] in done.stderr
     assert not (tmp_path / "data").exists()

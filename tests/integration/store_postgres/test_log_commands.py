@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from headrace.log.damage import DamageKind
 from headrace.log.metadata.postgres import PostgresMetadata
 from headrace.log.opening import StoreAddress, examine_address, frames_of_address, parse_store
 from headrace.log.postgres.store import PostgresStore
+from tests import forks
 from tests.bench import Bench
 from tests.integration.store_postgres.shared import opened
 from tests.integration.store_postgres.test_damage import DAMAGE
@@ -43,8 +43,8 @@ def metadata_of(bench: Bench) -> PostgresMetadata:
 
 
 def log(database: Database, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headrace.cli.app", "log", *words, "--store", database.dsn]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = [*forks.HEADRACE, "log", *words, "--store", database.dsn]
+    return forks.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def document(database: Database, *words: str, code: int = 0) -> Any:

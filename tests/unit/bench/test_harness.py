@@ -41,6 +41,14 @@ def test_ratio_is_the_median_of_the_rounds_own(capsys: pytest.CaptureFixture[str
     assert document["machine"]["cores"] > 0
 
 
+def test_a_limit_of_nothing_has_no_ratio(capsys: pytest.CaptureFixture[str]) -> None:
+    bench, _ = measured({"bare": [0, 0], "ours": [80, 9]})
+    publish([bench], ["tps"], None)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4].split() == ["ours", "44.5000", "-"]
+    assert json.loads(lines[-1])["benches"][0]["ratios"] == {"tps": {}}
+
+
 def test_processor_time_counts_children() -> None:
     before = cpu_seconds(os.getpid())
     subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)

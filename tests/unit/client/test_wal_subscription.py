@@ -224,8 +224,8 @@ async def test_a_batch_is_acked_when_the_next_one_is_asked_for() -> None:
         async with subscribed(server) as stream, aclosing(stream.batches()) as batches:
             await anext(batches)
             await anext(batches)
-            await async_wait_until(lambda: server.acks == [lsn(3)], 30)
-            assert stream.acked == lsn(3)
+            await async_wait_until(lambda: stream.acked == lsn(3), 30, what="the server's answer to the ack")
+            assert server.acks == [lsn(3)]
         assert server.acks == [lsn(3)], "what the consumer still held is not acked"
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from headrace.archive.rights.lease import Holder, encode_holder
+from headrace.archive.rights.processes import ProcessMark
 from headrace.pipeline.wal.options import OPTIONS
 from headrace.wire import versions
 from headrace.wire.kwal import decode_head, places_of
 from headrace.wire.kwal_columns import Segment
 from headrace.wire.kwal_manifest import (
+    Encryption,
     FeedRange,
     Manifest,
     Predecessor,
@@ -54,14 +58,24 @@ def test_the_manifest_is_what_the_code_writes() -> None:
     assert decode_manifest(block[1].encode(), "the page") == manifest
 
 
-@pytest.mark.parametrize("kind", [Manifest, FeedRange, Predecessor, RegisteredFeed])
+@pytest.mark.parametrize(
+    "kind", [Manifest, Encryption, FeedRange, Predecessor, RegisteredFeed, Holder, ProcessMark]
+)
 def test_every_member_is_explained(kind: type[Manifest]) -> None:
     for member in kind.__struct_encode_fields__:
         assert f"`{member}`" in PAGE, member
 
 
+def test_the_owner_is_what_the_code_writes() -> None:
+    block = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[1].encode()
+    holder = msgspec.json.decode(block, type=Holder)
+    assert (holder.written_as, holder.readable_from) == versions.LEASE
+    assert (holder.what, holder.number, holder.process.pid, holder.released) == ("backup", 42, 4711, False)
+    assert encode_holder(holder) == block
+
+
 def test_versions_and_options_are_those_of_the_code() -> None:
-    for kind in (versions.KWAL, versions.KWAL_MANIFEST):
+    for kind in (versions.KWAL, versions.KWAL_MANIFEST, versions.LEASE):
         assert f"Format version {kind.written_as}, readable from {kind.readable_from}" in " ".join(
             PAGE.split()
         )

@@ -16,6 +16,7 @@ from headrace.errors import (
 )
 
 OTHERWISE: dict[str, tuple[Recovery, Recovery]] = {
+    "archive-full": (Recovery.WAIT, Recovery.WAIT),
     "archive-unavailable": (Recovery.WAIT, Recovery.WAIT),
     "attach-unsafe": (Recovery.ATTEND, Recovery.ATTEND),
     "broker-unavailable": (Recovery.WAIT, Recovery.WAIT),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.client.http import FramesRange
 from headrace.entries.entry import Change
-from headrace.errors import FeedRecreated, SequenceNotAvailable
+from headrace.errors import FeedRecreated, SequenceLost, SequenceNotAvailable
 from headrace.wire import entry as wal_entry
 from headrace.wire.documents import FeedView
 from headrace.wire.frame import Frame, FrameHeader, FrameKind, encode_frame
@@ -24,6 +24,7 @@ class StoredFeed:
     frames_max: int = 1_000
     dropped: int = 0
     frames_stored: list[Frame] = field(default_factory=list)
+    lost: list[tuple[int, int]] = field(default_factory=list)
     asked: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -84,6 +85,14 @@ class StoredFeed:
         ]
         self.dropped = sequence_id - 1
 
+    def lose(self, first: int, last: int) -> None:
+        """Skip these whole appends, as a repair of a damaged journal does, which begins another incarnation."""
+        self.frames_stored = [
+            one for one in self.frames_stored if not first <= one.header.first_sequence_id <= last
+        ]
+        self.lost.append((first, last))
+        self.incarnation += "-repaired"
+
     def reborn(self) -> StoredFeed:
         """The same entries in another incarnation."""
         return replace(self, incarnation="second-life")
@@ -108,6 +117,7 @@ class StoredFeed:
             incarnation=self.incarnation,
             owner="agent",
             epoch=1,
+            first_sequence_id=self.first_id if self.frames_stored or self.dropped else 0,
             oldest_sequence_id=oldest,
             head_sequence_id=head,
             next_sequence_id=self.next_id,
@@ -127,6 +137,14 @@ class StoredFeed:
             raise FeedRecreated
         if first <= self.dropped:
             raise SequenceNotAvailable(f"the entries of {feed} from {first} on are no longer retained")
+        gaps = [gap for gap in self.lost if gap[0] <= last and gap[1] >= first]
+        if gaps and gaps[0][0] <= first:
+            raise SequenceLost(
+                f"the entries {gaps[0][0]} to {gaps[0][1]} of {feed} were damaged, and a repair skipped them",
+                lost_first=gaps[0][0],
+                lost_last=gaps[0][1],
+            )
+        last = gaps[0][0] - 1 if gaps else last
         found = [
             frame
             for frame in self.frames_stored

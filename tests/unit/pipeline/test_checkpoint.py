@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from headrace.errors import CheckpointNotFound, CheckpointUnfit, ConfigInvalid, FormatTooNew
-from headrace.pipeline import checkpoint
+from headrace.pipeline import checkpoint, checkpoint_folder
 from headrace.pipeline.source.offset import Offset, Place, to_json
 
 LSN = "0687f0b7e9dc0000.0000000001.0000000009"
@@ -89,6 +91,17 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert (made / "metadata").read_bytes() == before
 
 
+@pytest.mark.parametrize("hidden", [".metadata.crc", "offsets/.0.crc", ".hidden/0"])
+def test_hidden_files_are_files(tmp_path: Path, hidden: str) -> None:
+    """Spark would check the file that is imported against the checksum of the one that was deleted."""
+    document = checkpoint.read_checkpoint(str(spark_folder(tmp_path / "made", planned=1, done=1)))
+    (tmp_path / "to" / hidden).parent.mkdir(parents=True)
+    (tmp_path / "to" / hidden).write_bytes(b"crc\0\xff")
+    with pytest.raises(CheckpointUnfit, match=f"is not empty: it holds {hidden}"):
+        checkpoint.write_checkpoint(document, str(tmp_path / "to"))
+    assert [path.name for path in (tmp_path / "to").rglob("*") if path.is_file()] == [Path(hidden).name]
+
+
 def test_a_query_that_has_not_planned_a_batch(tmp_path: Path) -> None:
     document = checkpoint.read_checkpoint(str(spark_folder(tmp_path / "made", planned=0, done=0)))
     assert document.batches == []
@@ -158,6 +171,55 @@ def test_a_place_that_is_none() -> None:
         checkpoint.read_checkpoint("nosuch://bucket/x")
 
 
+class Lacking(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A driver like that of HDFS, which needs Hadoop's own libraries and names all the places where they are not."""
+
+    protocol = "lacking"
+
+    def __init__(self, **_: Any) -> None:
+        raise OSError("unable to load libjvm\nnot here\nnor there")
+
+
+@pytest.mark.parametrize("place", ["hdfs://namenode:8020/x", "lacking://x"])
+def test_a_driver_that_lacks_its_library_is_told_in_a_line(place: str) -> None:
+    fsspec.register_implementation("lacking", Lacking, clobber=True)
+    with pytest.raises(ConfigInvalid, match="can't be opened from Python") as caught:
+        checkpoint_folder.Folder(place)
+    assert "\n" not in caught.value.detail
+
+
+def test_a_store_that_does_not_answer_is_not_an_empty_one() -> None:
+    folder = checkpoint_folder.Folder("webhdfs://127.0.0.1:1/x")
+    for ask in (folder.names, lambda: folder.has("metadata"), lambda: folder.read("metadata")):
+        with pytest.raises(CheckpointUnfit, match=r"webhdfs://127\.0\.0\.1:1/x"):
+            ask()
+
+
+class Partly(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A store that refuses one folder, by an error of its driver's own."""
+
+    protocol = "partly"
+    cachable = False
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace("partly://", "memory://")))
+
+    def ls(self, path: str, detail: bool = True, **given: Any) -> Any:
+        if path.endswith("/offsets"):
+            raise RuntimeError("403 of the driver's own")
+        return super().ls(path, detail, **given)
+
+
+def test_a_folder_that_is_refused_is_not_an_empty_one(tmp_path: Path) -> None:
+    fsspec.register_implementation("partly", Partly, clobber=True)
+    document = checkpoint.read_checkpoint(str(spark_folder(tmp_path / "made", planned=1, done=1)))
+    checkpoint.write_checkpoint(document, "memory://part/there")
+    with pytest.raises(CheckpointUnfit, match=r"partly://part/there.*403 of the driver's own"):
+        checkpoint.read_checkpoint("partly://part/there")
+    fsspec.filesystem("memory").rm("/part", recursive=True)
+
+
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
@@ -200,16 +262,16 @@ def test_offsets_of_other_sources_say_nothing_of_feeds() -> None:
 
 @pytest.mark.parametrize("local", ["tables/checkpoint", "/tables", "file:///tables", "file:/tables"])
 def test_a_local_checkpoint_is_kept_in_the_quick_way(local: str) -> None:
-    assert checkpoint.manager_of(local) == checkpoint.LOCAL_MANAGER
+    assert checkpoint_folder.manager_of(local) == checkpoint_folder.LOCAL_MANAGER
 
 
 def test_a_path_is_one_of_this_machine() -> None:
-    assert checkpoint.url_of("/tables of/100%/é#1") == "file:///tables of/100%/é#1"
-    assert checkpoint.url_of("tables") == f"file://{Path.cwd()}/tables"
+    assert checkpoint_folder.url_of("/tables of/100%/é#1") == "file:///tables of/100%/é#1"
+    assert checkpoint_folder.url_of("tables") == f"file://{Path.cwd()}/tables"
     for url in ("file:/x", "s3a://bucket/x"):
-        assert checkpoint.url_of(url) == url
+        assert checkpoint_folder.url_of(url) == url
 
 
 @pytest.mark.parametrize("place", ["s3a://bucket/x", "hdfs:///x", "abfss://c@a.dfs.core.windows.net/x"])
 def test_elsewhere_spark_chooses(place: str) -> None:
-    assert checkpoint.manager_of(place) is None
+    assert checkpoint_folder.manager_of(place) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from headrace.errors import FeedRecreated, QueryFailed, ServerUnreachable, ValueUnfit
-from headrace.pipeline.failures import error_of
+from headrace.pipeline.failures import error_of, failed_at
 from headrace.pipeline.source.offset import Offset, Place, to_json
 
 LSN = "0687f0b7e9dc0000.0000000001.0000000012"
@@ -88,6 +88,19 @@ def test_what_nobody_knows_says_in_which_entries_it_happened() -> None:
     assert failed(before, after) == f"ZeroDivisionError: x ({bank}; {shop})"
     assert failed("", first) == f"ZeroDivisionError: x (feed shop, entries 9 to 24, up to LSN {LSN})"
     assert failed('{"topic":{"0":1}}', '{"topic":{"0":2}}') == "ZeroDivisionError: x"
+
+
+def test_who_knows_where_it_happened_says_so() -> None:
+    error = failed_at(RuntimeError("java.io.FileNotFoundException: part-1.parquet"), "table shop.a")
+    assert error.detail == "table shop.a: java.io.FileNotFoundException: part-1.parquet"
+    own = ServerUnreachable("x")
+    assert failed_at(own, "table shop.a") is own
+    end = Offset({"shop": Place(incarnation="i", sequence_id=24, lsn=LSN, began_after=8)})
+    cause = f"headrace.errors.querying.QueryFailed: {error.detail}"
+    text = FAILED.replace("ZeroDivisionError: x", cause).replace("AVAILABLE", json.dumps(to_json(end)))
+    assert error_of(RuntimeError(text)).detail == (
+        f"{error.detail} (feed shop, entries 9 to 24, up to LSN {LSN})"
+    )
 
 
 def test_a_querys_hint_does_not_speak_to_a_listener() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
 
 from headrace.cli.spark_jobs import SparkOptions
 from headrace.errors import Usage
-from headrace.pipeline.checkpoint import LOCAL_MANAGER, MANAGER
-from headrace.pipeline.session import Py4jApart, SessionSettings, configuration
+from headrace.pipeline.checkpoint_folder import LOCAL_MANAGER, MANAGER
+from headrace.pipeline.session import Py4jApart, SessionSettings, configuration, python_of_workers
 
 LOG = Path("spark.log")
 SOCKETS = "spark.python.unix.domain.socket.dir"
@@ -41,6 +42,23 @@ def test_a_cluster_is_told_nothing_that_only_this_machine_has(monkeypatch: pytes
     assert plain["spark.sql.shuffle.partitions"] == "8"
     assert found["spark.hadoop.fs.defaultFS"] == "file:///"
     assert "spark.hadoop.fs.defaultFS" not in plain
+
+
+@pytest.mark.parametrize(
+    ("master", "more", "environment", "python"),
+    [
+        ("spark://host:7077", {}, {}, sys.executable),
+        ("spark://host:7077", {}, {"PYSPARK_PYTHON": "/opt/python"}, "/opt/python"),
+        ("yarn", {"spark.pyspark.python": "/srv/python"}, {"PYSPARK_PYTHON": "/opt/python"}, "/srv/python"),
+        ("local[2]", {}, {"PYSPARK_PYTHON": "python3"}, sys.executable),
+        ("local[2]", {"spark.pyspark.python": "/srv/python"}, {}, "/srv/python"),
+    ],
+)
+def test_the_python_of_the_workers(
+    master: str, more: dict[str, str], environment: dict[str, str], python: str
+) -> None:
+    settings = SessionSettings(log_file=LOG, master=master, more=more)
+    assert python_of_workers(settings, environment) == python
 
 
 @pytest.mark.parametrize(

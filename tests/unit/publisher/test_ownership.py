@@ -83,6 +83,15 @@ def test_compare(owner: Owner, place: FeedPlace, expected: Resume | type[Headrac
         assert f"headrace publisher accept DSN --feed {FEED}" in caught.value.advice
 
 
+@pytest.mark.parametrize(("found", "lacks"), [(1, "1 to 14"), (12, "12 to 14"), (15, ""), (20, "")])
+def test_recreated_feed_that_ends_earlier_is_said_to_lack_entries(found: int, lacks: str) -> None:
+    """A server that was rebuilt from its backup: whoever accepts the feed as it is must know."""
+    with pytest.raises(FeedRecreated) as stop:
+        compare(OWNER, FeedPlace("B", found, 4))
+    assert (f"lacks the entries {lacks};" in stop.value.detail) == bool(lacks)
+    assert ("Outbox.add" in stop.value.detail) == bool(lacks)
+
+
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     with application(tmp_path / "app.db") as connection:

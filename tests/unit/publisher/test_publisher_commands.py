@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import forks
 from tests.unit.publisher.outboxes import application
 
 
@@ -27,8 +27,8 @@ def path(tmp_path: Path) -> Path:
 
 def headrace(*words: str, dsn: str = "") -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    return subprocess.run(
-        [sys.executable, "-m", "headrace.cli.app", *words],
+    return forks.run(
+        [*forks.HEADRACE, *words],
         env={**environment, **({"HEADRACE_DSN": dsn} if dsn else {})},
         capture_output=True,
         text=True,
@@ -120,8 +120,8 @@ def test_agent_that_is_told_to_stop_ends_well(path: Path) -> None:
     headrace("publisher", "attach", dsn, "--table", "account", "--feed", "shop")
     config = path.with_name("agent.toml")
     config.write_text('agent-id = "a"\nfeeds = ["shop"]\nserver = "http://127.0.0.1:9"\n')
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headrace.cli.app", "agent", "run", "--config", str(config), "--json"],
+    process = forks.start(
+        [*forks.HEADRACE, "agent", "run", "--config", str(config), "--json"],
         env={**os.environ, "HEADRACE_DSN": dsn},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -81,3 +81,17 @@ except ValueError:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "no good" in done.stderr
     assert "customer xxx" not in done.stderr
+
+
+def test_a_logger_that_was_used_follows_a_later_configuration() -> None:
+    code = (
+        "from structlog.testing import capture_logs\n"
+        "from headrace.runtime.logs import configure_logs, get_logger\n"
+        "configure_logs(as_json=True); logger = get_logger('x'); logger.info('one')\n"
+        "configure_logs(as_json=True)\n"
+        "with capture_logs() as caught: logger.info('two')\n"
+        "assert [one['event'] for one in caught] == ['two'], caught\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert '"event": "one"' in done.stderr

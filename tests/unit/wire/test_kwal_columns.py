@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from headrace.entries.entry import Change, Op
@@ -15,10 +18,11 @@ from headrace.errors import SegmentCorrupt
 from headrace.wire import columns, kwal_blocks, kwal_entries, varint
 from headrace.wire.frame import Frame
 from headrace.wire.generated import wal_pb2
-from headrace.wire.kwal import places_of
+from headrace.wire.kwal import FOOTER_SIZE, places_of
 from headrace.wire.kwal_columns import SCHEMA, Segment, Wanted
 from headrace.wire.kwal_feeds import FeedTable
 from headrace.wire.kwal_manifest import FeedRange
+from headrace.wire.walk import words_of
 from tests.kwal import INCARNATION, TS, Stamped, bytes_of, manifest_of, numbered, sealed, stamped
 from tests.unit.wire.test_columns import FEED, foreign_frame, frame
 
@@ -98,18 +102,28 @@ def test_every_entry_is_found_by_lanes_and_one_by_one(monkeypatch: pytest.Monkey
         ]
 
 
-def test_what_is_no_chain_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+@given(st.sets(st.integers(0, 3_000), max_size=4))
+def test_what_is_no_chain_is_not_believed(wrong: set[int]) -> None:
+    data = bytes_of(sealed([numbered(1, 40)]))
+    head = Segment(data, where="s").head
+    limit = len(data) - FOOTER_SIZE
+    places = list(places_of(data, head, "s"))
+    anchors = sorted({head.size, *(head.size + at for at in wrong if head.size + at < limit)})
+    found = kwal_entries._chained(np.frombuffer(data, np.uint8), np.asarray(anchors, np.int64), limit)
+    if found is None:
+        assert not set(anchors) <= {place.head for place in places}
+    else:
+        assert [part.tolist() for part in found] == [
+            [place.start for place in places],
+            [place.end for place in places],
+        ]
+
+
+def test_anchors_that_are_none_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytes_of(sealed([numbered(1, 40)]))
     head = Segment(data, where="s").head
     starts, ends = kwal_entries.find_entries(data, head, "s")
-    chained = kwal_entries._chained
-
-    def shifted(*given: Any) -> Any:
-        heads = chained(*given)
-        heads[20] += 1
-        return heads
-
-    monkeypatch.setattr(kwal_entries, "_chained", shifted)
+    monkeypatch.setattr(kwal_entries, "_anchors", lambda *_: [int(starts[20]) + 1])
     again = kwal_entries.find_entries(data, head, "s")
     assert [part.tolist() for part in again] == [starts.tolist(), ends.tolist()]
 
@@ -218,3 +232,30 @@ def test_lsns_that_do_not_grow_are_refused() -> None:
     misnamed = sealed([Stamped(bytes(stored.body), stored.lengths.tolist(), Lsn(TS, 7, 1), Lsn(TS, 7, 5))])
     with pytest.raises(SegmentCorrupt, match=r"the last entry has the lsn=\S+0000000004"):
         rows_of(Segment(bytes_of(misnamed), where="s.bin"))
+
+
+LSNS = st.builds(
+    Lsn, st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 32) - 1)
+)
+
+
+def canonical(texts: list[str]) -> list[Lsn] | None:
+    """What array operations read of these texts; None if they leave them to the parser."""
+    buffer = np.frombuffer("--".join((*texts, "x" * 96)).encode(), np.uint8)
+    read = kwal_blocks._canonical(words_of(buffer), np.arange(len(texts)) * 40)
+    return None if read is None else [read.at(row) for row in range(len(texts))]
+
+
+@given(st.lists(LSNS, min_size=1, max_size=5))
+def test_lsns_are_read_as_they_are_written(lsns: list[Lsn]) -> None:
+    assert canonical([str(lsn) for lsn in lsns]) == lsns
+
+
+def test_what_is_no_lsn_is_left_to_the_parser() -> None:
+    known = "0123456789abcdef.0123456789.0123456789"
+    for at in range(len(known)):
+        for character in "09afAFgG.,-/*+(:; ~":
+            text = known[:at] + character + known[at + 1 :]
+            read = canonical([known, text])
+            assert read is None or read == [Lsn.parse(known), Lsn.parse(text)], text
+            assert read is not None or character not in "09" or at in {16, 17, 27, 28}

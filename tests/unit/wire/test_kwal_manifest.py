@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headrace.entries.entry import Change
 from headrace.entries.lsn import Lsn
@@ -15,16 +16,48 @@ from headrace.errors import FormatTooNew, SegmentCorrupt
 from headrace.wire import kwal_blocks
 from headrace.wire.kwal_columns import Segment
 from headrace.wire.kwal_feeds import FeedRun, survey
-from headrace.wire.kwal_manifest import decode_manifest, encode_manifest
+from headrace.wire.kwal_manifest import Manifest, decode_manifest, encode_manifest, sealed_document
+from headrace.wire.versions import KWAL_MANIFEST
 from tests.golden.kwal import segments
-from tests.kwal import TS, bytes_of, manifest_of, sealed, stamped
+from tests.kwal import TS, Stamped, bytes_of, manifest_of, sealed, stamped
+
+
+def opened(manifest: Manifest) -> dict[str, Any]:
+    """The document less its checksum."""
+    document: dict[str, Any] = json.loads(encode_manifest(manifest))
+    del document["manifest-crc"]
+    return document
+
+
+def closed(document: dict[str, Any]) -> bytes:
+    """The file of a document, with a checksum that fits."""
+    return sealed_document(json.dumps(document).encode())
+
+
+@given(st.data())
+def test_a_bit_that_is_flipped_is_found(data: st.DataObject) -> None:
+    whole = encode_manifest(segments()[1][1])
+    at = data.draw(st.integers(0, 8 * len(whole) - 1))
+    flipped = bytearray(whole)
+    flipped[at // 8] ^= 1 << at % 8
+    with pytest.raises((SegmentCorrupt, FormatTooNew)):
+        decode_manifest(bytes(flipped), "m.json")
+
+
+def test_a_manifest_without_its_checksum_is_refused() -> None:
+    with pytest.raises(SegmentCorrupt, match=r"m\.json has no checksum at its end"):
+        decode_manifest(json.dumps(opened(segments()[0][1])).encode(), "m.json")
+    with pytest.raises(SegmentCorrupt, match=r"m\.json is not as it was written: its checksum does not fit"):
+        decode_manifest(encode_manifest(segments()[0][1]).replace(b"agent", b"agenT") + b" ", "m.json")
 
 
 def test_what_is_written_is_read() -> None:
     for _, manifest in segments():
         assert decode_manifest(encode_manifest(manifest), "m") == manifest
-    later = json.loads(encode_manifest(manifest)) | {"written-as": 2, "of-a-later-version": 1}
-    assert decode_manifest(json.dumps(later).encode(), "m").entries == manifest.entries
+    later = opened(manifest) | {"written-as": 3, "of-a-later-version": 1}
+    assert decode_manifest(closed(later), "m").entries == manifest.entries
+    older = opened(manifest) | {"written-as": 1}
+    assert decode_manifest(json.dumps(older).encode(), "m") == replace(manifest, written_as=1)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +73,13 @@ def test_what_is_written_is_read() -> None:
     ],
 )
 def test_what_contradicts_itself_is_refused(member: str, value: Any) -> None:
-    document = json.loads(encode_manifest(segments()[0][1]))
+    document = opened(segments()[0][1])
     with pytest.raises(SegmentCorrupt, match=r"^m\.json"):
-        decode_manifest(json.dumps(document | {member: value}).encode(), "m.json")
+        decode_manifest(closed(document | {member: value}), "m.json")
     del document[member]
     if member != "predecessor":
         with pytest.raises(SegmentCorrupt):
-            decode_manifest(json.dumps(document).encode(), "m.json")
+            decode_manifest(closed(document), "m.json")
 
 
 @pytest.mark.parametrize(
@@ -54,15 +87,15 @@ def test_what_contradicts_itself_is_refused(member: str, value: Any) -> None:
     [("first-sequence-id", 7), ("last-sequence-id", 8), ("region-id", 8), ("last-lsn", "1.7.1")],
 )
 def test_a_range_that_does_not_fit_its_ids_is_refused(member: str, value: Any) -> None:
-    document = json.loads(encode_manifest(segments()[0][1]))
+    document = opened(segments()[0][1])
     document["feeds"][0][member] = value
-    with pytest.raises(SegmentCorrupt, match="does not fit"):
-        decode_manifest(json.dumps(document).encode(), "m.json")
+    with pytest.raises(SegmentCorrupt, match="does not fit its sequence ids"):
+        decode_manifest(closed(document), "m.json")
 
 
 def test_a_newer_manifest_is_left_alone() -> None:
-    document = json.loads(encode_manifest(segments()[0][1])) | {
-        "readable-from": 2,
+    document = opened(segments()[0][1]) | {
+        "readable-from": KWAL_MANIFEST.written_as + 1,
         "entries": "of another type",
     }
     with pytest.raises(FormatTooNew, match=r"m\.json"):
@@ -76,6 +109,29 @@ def test_a_run_is_placed_by_an_id_near_it(first: int, apart: int) -> None:
     run = FeedRun(7, "f", Lsn(TS, 7, first & 0xFFFFFFFF), Lsn(TS, 7, first & 0xFFFFFFFF), 1)
     placed = run.placed("life", first + apart)
     assert (placed.first_sequence_id, placed.last_sequence_id) == (first, first)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_a_survey_tells_whether_a_feed_ends_whole(monkeypatch: pytest.MonkeyPatch, *, odd: bool) -> None:
+    monkeypatch.setattr(kwal_blocks, "BLOCK_BYTES", 500)
+
+    def ends_whole(*txs: tuple[str, bool]) -> bool | None:
+        # A number over 63 bits is left to protobuf.
+        index = 1 << 63 if odd else 0
+        changes = [
+            Change(b"{}" + b" " * 90, source_tx=tx.encode(), tx_last=last, tx_index=index if tx else 0)
+            for tx, last in txs
+        ]
+        return manifest_of(sealed([stamped(changes, 1, ts=TS)])).feeds[0].ends_whole
+
+    assert ends_whole(("", False)) is True
+    assert ends_whole(("A", False), ("A", True)) is True
+    assert ends_whole(("A", True), ("A", False)) is False
+    assert ends_whole(("A", False), *[("", False)] * 20, ("B", True)) is False
+    assert ends_whole(("A", False), *[("", False)] * 20, ("B", True), ("A", True)) is True
+    body, sizes, first, last = stamped([Change(b"{}")] * 2, 1, ts=TS)
+    half = Stamped(body[: sizes[0]], sizes[:1], first, last._replace(raft_index=1))
+    assert manifest_of(sealed([half])).feeds[0].ends_whole is False, "an append goes on"
 
 
 def test_a_survey_finds_feeds_runs_and_source_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,9 +67,10 @@ def test_every_cut_of_a_start_is_detected() -> None:
 
 
 def test_start_of_a_newer_format_is_refused() -> None:
-    with pytest.raises(FormatTooNew, match=r"a\.seg .* version 2, .* up to 1"):
-        decode_start(resealed(START.encode(), 5, 2, START_SIZE), "a.seg")
-    assert decode_start(resealed(START.encode(), 4, 2, START_SIZE), "a.seg") == START
+    with pytest.raises(FormatTooNew, match=r"a\.seg .* version 3, .* up to 2"):
+        decode_start(resealed(START.encode(), 5, 3, START_SIZE), "a.seg")
+    assert decode_start(resealed(START.encode(), 4, 3, START_SIZE), "a.seg") == START
+    assert decode_start(START._replace(readable_from=2).encode(), "a.seg").readable_from == 2
 
 
 def test_absurd_state_size_is_not_believed() -> None:

@@ -92,7 +92,8 @@ class ColumnChanges:
 
     clauses: tuple[Clause, ...] = ()
     drops_primary_key: bool = False
-    adds_primary_key: bool = False
+    primary_key: tuple[str, ...] = ()
+    """The columns that it makes the primary key of: NULL is not allowed in them any more."""
     converts_charset: str = ""
     """The character set that all text is converted to; ``DEFAULT`` if that is the database's."""
     unread: bool = False
@@ -169,7 +170,7 @@ class _Reader:
     def __init__(self) -> None:
         self.clauses: list[Clause] = []
         self.drops_key = False
-        self.adds_key = False
+        self.key: tuple[str, ...] = ()
         self.charset = ""
 
     def read(self, parts: Iterable[list[Token]]) -> ColumnChanges:
@@ -191,7 +192,7 @@ class _Reader:
                     if not words.take_any("CHARSET") and not words.take("CHARACTER", "SET"):
                         words.need("CHAR", "SET")
                     self.charset = words.next().text.strip("'\"").lower()
-        return ColumnChanges(tuple(self.clauses), self.drops_key, self.adds_key, self.charset)
+        return ColumnChanges(tuple(self.clauses), self.drops_key, self.key, self.charset)
 
     def _read_add(self, words: Words) -> None:
         named = words.take("COLUMN")
@@ -200,18 +201,18 @@ class _Reader:
             for part in parts_of(_closed(words)):
                 inner = Words(part)
                 if inner.peek() in _NO_COLUMNS:
-                    self.adds_key |= _makes_primary(part)
+                    self.key += _primary_key(part)
                 else:
                     self._add(inner, conditional=conditional)
             return
         if not named and (words.peek() in _NO_COLUMNS or (words.peek(), words.peek(1)) in _PAIRS):
-            self.adds_key |= _makes_primary(words.rest())
+            self.key += _primary_key(words.rest())
             return
         self._add(words, conditional=conditional)
 
     def _add(self, words: Words, *, conditional: bool) -> None:
         name = words.name()
-        self.adds_key |= _makes_primary(words.rest())
+        self._note_key(name, words)
         self.clauses.append(Add(read_definition(name, words), conditional))
 
     def _read_drop(self, words: Words) -> None:
@@ -227,8 +228,12 @@ class _Reader:
         conditional = words.take("IF", "EXISTS")
         old = words.name()
         name = old if keeps_name else words.name()
-        self.adds_key |= _makes_primary(words.rest())
+        self._note_key(name, words)
         self.clauses.append(Change(old, read_definition(name, words), conditional))
+
+    def _note_key(self, name: str, words: Words) -> None:
+        if any(item.keyword == "PRIMARY" for item in words.rest()):
+            self.key += (name,)
 
 
 def _closed(words: Words) -> list[Token]:
@@ -243,5 +248,10 @@ def _closed(words: Words) -> list[Token]:
         found.append(token)
 
 
-def _makes_primary(items: list[Token]) -> bool:
-    return any(item.keyword == "PRIMARY" for item in items)
+def _primary_key(items: list[Token]) -> tuple[str, ...]:
+    """Return the columns of ``[CONSTRAINT c] PRIMARY KEY [name] [USING BTREE] (a, b(10) DESC)``; () of another clause."""
+    words = Words(items)
+    is_primary = False
+    while words.token() is not None and not words.take("("):
+        is_primary |= words.next().keyword == "PRIMARY"
+    return tuple(Words(part).name() for part in parts_of(_closed(words))) if is_primary else ()

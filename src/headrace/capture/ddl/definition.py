@@ -66,6 +66,13 @@ _TYPES: Final = {
 }
 _TEXT_LENGTHS: Final = {"UUID": 36, "INET4": 15, "INET6": 39}
 """Types of MariaDB's own that messages tell as text of so many characters."""
+_SIZED: Final = {
+    base: [
+        (f"{size}{base}", room)
+        for size, room in (("tiny", 0xFF), ("", 0xFFFF), ("medium", 0xFFFFFF), ("long", 1 << 64))
+    ]
+    for base in ("text", "blob")
+}
 _BINARY_OF: Final = {
     "char": "binary",
     "varchar": "varbinary",
@@ -84,8 +91,15 @@ _ATTRIBUTE: Final = re.compile(
 )
 """What ends a default."""
 _NOW: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
-_PREFIXES: Final = re.compile(r"_\w+|N|DATE|TIME|TIMESTAMP", re.ASCII | re.IGNORECASE)
-"""What may stand before a string without changing that it is text."""
+_INTRODUCERS: Final = frozenset({"N", "_UTF8", "_UTF8MB3", "_UTF8MB4", "_LATIN1", "_ASCII"})
+"""What may stand before a string of ASCII without changing what it says; the bytes of other letters mean others then."""
+_WRITTEN_OUT: Final = {
+    "DATE": re.compile(r"\d{4}-\d\d-\d\d", re.ASCII),
+    "TIME": re.compile(r"\d\d:\d\d:\d\d", re.ASCII),
+    "TIMESTAMP": re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII),
+}
+"""What may stand before a string, and how the string is then written by the server too."""
+_PREFIXES: Final = _INTRODUCERS | _WRITTEN_OUT.keys()
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WIDTH: Final = re.compile(r"\d{1,10}", re.ASCII)
 _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
@@ -165,6 +179,10 @@ class _Type:
             fraction = numbers[0] if numbers else 0
             return DataType(name, "binary", "binary", default_length(name, fraction=fraction), fraction)
         length = numbers[0] if numbers else _TEXT_LENGTHS.get(word, default_length(name, unsigned=unsigned))
+        if numbers and name in {"text", "blob"}:
+            # The least type that has room, as if a character were a byte: the server may have taken a larger one.
+            name = next(one for one, room in _SIZED[name] if numbers[0] <= room)
+            length = default_length(name)
         decimal = numbers[1] if len(numbers) > 1 else 0
         charset = "" if name in _BINARY_OF else "binary"
         charset = "ascii" if word in _TEXT_LENGTHS else charset
@@ -329,8 +347,10 @@ def _literal(items: list[Token]) -> Default | None:
         and (bits := _bits(words[0], text_of(strings[0]))) is not None
     ):
         return Default(DefaultKind.BYTES, bits)
-    if strings == items[1:] and _PREFIXES.fullmatch(words[0]):
-        return Default(DefaultKind.TEXT, "".join(map(text_of, strings)))
+    if strings and strings == items[1:]:
+        said, form = "".join(map(text_of, strings)), _WRITTEN_OUT.get(words[0])
+        known = said.isascii() if form is None else form.fullmatch(said) is not None
+        return Default(DefaultKind.TEXT, said) if known and words[0] in _PREFIXES else None
     text = "".join(item.text for item in items)
     if _NUMBER.fullmatch(text):
         return Default(DefaultKind.NUMBER, text)
@@ -346,7 +366,7 @@ def _bits(prefix: str, digits: str) -> str | None:
         if prefix == "X":
             return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}").hex()
         if prefix == "B":
-            return int(digits or "0", 2).to_bytes(max((len(digits) + 7) // 8, 1)).hex()
+            return int(digits or "0", 2).to_bytes((len(digits) + 7) // 8).hex()
     except ValueError:
         return None
     return None

@@ -204,7 +204,7 @@ class ChunkReader:
         """Return rows, their bytes, and whether more were left that the server had begun to send."""
         rows: list[RawValues] = []
         size = 0
-        with closing(session.cursor(_Stream)) as cursor:
+        with closing(session.cursor(RowStream)) as cursor:
             try:
                 cursor.execute(self.query(after))
                 for sent in cursor.fetchall_unbuffered():
@@ -290,7 +290,7 @@ class ChunkReader:
         return TableStopped(detail, hint=hint, database=self._schema.schema, table=self._schema.table)
 
 
-class _Stream(SSCursor):
+class RowStream(SSCursor):
     """Rows one by one, as they come."""
 
     def abandon(self) -> None:

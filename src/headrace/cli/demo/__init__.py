@@ -1,4 +1,4 @@
-"""``headrace demo``: the whole flow on this machine, with two SIGKILLs in the middle, compared row by row at the end."""
+"""``headrace demo``: the whole flow on this machine, with two SIGKILLs in the middle and a mistake at its end."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ def demo_command(
 ) -> int:
     """Run server, application, agent and listener, kill two of them, and compare all that came out, row by row.
 
+    Then the application spoils its table, and the moment before is restored from the backup, and compared too.
+
     Parameters
     ----------
     spark
-        Build the Spark tables too (needs the extra `spark`, Java and `headrace pipeline setup`).
+        Build the Spark tables too, and restore (needs the extras `spark` and `backup`, Java and `headrace pipeline setup`).
     seconds
         How long the application runs transactions.
     per_second
@@ -60,7 +62,9 @@ def demo_command(
             print(f"{time.monotonic() - started:6.1f} s  {line}", flush=True)
 
     try:
-        return asyncio.run(_demo(Plan(folder, seconds, per_second, seed), spark, tell, as_json=json))
+        return asyncio.run(
+            _demo(Plan(folder, seconds, per_second, seed, archived=spark), spark, tell, as_json=json)
+        )
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -86,12 +90,7 @@ async def _demo(plan: Plan, spark: bool, tell: Callable[[str], None], *, as_json
         _report(ran.counts, _core_lines(ran), as_json=as_json)
         document.update(_core_document(ran))
         if spark:
-            from headrace.cli.demo.tables import spark_counts
-
-            tell("Spark starts, to read the feed into Delta tables")
-            counts = await asyncio.to_thread(spark_counts, ran, plan.folder / "tables", FEED, tell)
-            _report(counts, [], as_json=as_json)
-            ran.counts += counts
+            document["restored"] = await _on_spark(demo, ran, tell, as_json=as_json)
             document["counts"] = [_count_document(count) for count in ran.counts]
 
     ran = await demo.run(after_core)
@@ -102,6 +101,32 @@ async def _demo(plan: Plan, spark: bool, tell: Callable[[str], None], *, as_json
     else:
         print("error: the readers do not agree with the source, see above", file=sys.stderr)
     return 0 if ran.faultless else 1
+
+
+async def _on_spark(demo: Demo, ran: Ran, tell: Callable[[str], None], *, as_json: bool) -> dict[str, Any]:
+    """Build tables of the feed, then spoil the source and restore the moment before; returns what is to say of that."""
+    from headrace.cli.demo.tables import open_spark, restored_counts, spark_counts
+    from headrace.pipeline.session import stop_session
+
+    folder = demo.plan.folder
+    tell("Spark starts, to read the feed into Delta tables")
+    session = await asyncio.to_thread(open_spark, folder)
+    try:
+        tell("Spark runs")
+        counts = await asyncio.to_thread(spark_counts, session, ran, folder / "tables", FEED, tell)
+        _report(counts, [], as_json=as_json)
+        ran.counts += counts
+        moment = await demo.spoil(ran)
+        tell(f"an UPDATE without its WHERE empties every account: {moment.spoilt} rows are wrong, everywhere")
+        tell(f"entry {moment.sequence_id} was the last one before it; restoring lsn={moment.lsn}")
+        restored, seconds = await asyncio.to_thread(
+            restored_counts, session, ran, demo.plan.archive, moment.lsn, folder / "restored"
+        )
+    finally:
+        await asyncio.to_thread(stop_session, session)
+    _report(restored, [f"restored in {seconds:.1f} s, from the archive alone"], as_json=as_json)
+    ran.counts += restored
+    return {"lsn": moment.lsn, "spoilt-rows": moment.spoilt, "seconds": seconds}
 
 
 def _core_lines(ran: Ran) -> list[str]:

@@ -22,6 +22,9 @@ TOTAL: Final = ACCOUNTS * OPENING_BALANCE
 
 TABLES: Final = ("accounts", "transfers", "notes")
 
+AFTERWARDS: Final = "written after the mistake"
+"""Title of a note."""
+
 SCHEMA: Final = """
 PRAGMA journal_mode = WAL;
 CREATE TABLE accounts (
@@ -49,6 +52,16 @@ def create(path: Path) -> None:
         )
         database.execute("INSERT INTO notes VALUES ('welcome', 'äöü ☃ \"quoted\"', x'00ff10', 0.1, 1)")
         database.execute("COMMIT")
+    finally:
+        database.close()
+
+
+def spoil(path: Path) -> None:
+    """Make the mistake that everybody makes once, an UPDATE without its WHERE; then go on, as nobody has noticed."""
+    database = sqlite3.connect(path, isolation_level=None, timeout=30.0)
+    try:
+        database.execute("UPDATE accounts SET balance = 0, revision = revision + 1")
+        database.execute("INSERT INTO notes VALUES (?, NULL, NULL, NULL, 1)", (AFTERWARDS,))
     finally:
         database.close()
 

@@ -78,6 +78,11 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
             await self._process.communicate()
 
+    async def end(self) -> None:
+        """Ask the process to end and wait until it has; DemoFailed unless it ended well."""
+        await self.stop()
+        await self.finish()
+
     def check(self) -> None:
         """DemoFailed if the process has ended although nobody asked it to."""
         if self._running().returncode is not None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.cli.demo import application
 from headrace.cli.demo.processes import Child, DemoFailed, headrace
@@ -28,12 +28,29 @@ RANGE_ENTRIES: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run: ``seconds`` of transactions at ``per_second``, in ``folder``; ``seed`` repeats a run."""
+    """What to run: ``seconds`` of transactions at ``per_second``, in ``folder``; ``seed`` repeats a run.
+
+    ``archived``: back everything up too.
+    """
 
     folder: Path
     seconds: float = 20.0
     per_second: float = 120.0
     seed: int = 1
+    archived: bool = False
+
+    @property
+    def archive(self) -> Path:
+        """The folder of the backup."""
+        return self.folder / "archive"
+
+
+class Moment(NamedTuple):
+    """The moment before a mistake: the last entry before it, and how many of the rows that stood then are others now."""
+
+    lsn: str
+    sequence_id: int
+    spoilt: int
 
 
 @dataclass(slots=True)
@@ -71,7 +88,9 @@ class Demo:
         config = plan.folder / "agent.toml"
         self.agent = Child("agent", plan.folder, headrace("agent", "run", "--config", str(config)), dsn)
         self.server: Child | None = None
+        self.backup: Child | None = None
         self.url = ""
+        self.grpc = "127.0.0.1:0" if plan.archived else "off"
         self.received: list[EntryOut] = []
         self.arrived_ns: dict[int, int] = {}
         self.killed_ns = 0
@@ -93,6 +112,8 @@ class Demo:
             )
             config = f'agent-id = "demo-agent"\nserver = "{self.url}"\nfeeds = ["{FEED}"]\n'
             (plan.folder / "agent.toml").write_text(config, encoding="utf-8")
+            if plan.archived:
+                await self._back_up(stack)
             stack.push_async_callback(self.agent.stop)
             await self.agent.start()
             client = await stack.enter_async_context(FeedClient(self.url))
@@ -114,7 +135,7 @@ class Demo:
             "--http",
             address,
             "--grpc",
-            "off",
+            self.grpc,
             "--data-dir",
             str(self.plan.folder / "data"),
         )
@@ -122,7 +143,8 @@ class Demo:
         if stack is not None:
             stack.push_async_callback(self._stop_server)
         await self.server.start()
-        self.url = f"http://{(await self.server.first_document())['http']}"
+        said = await self.server.first_document()
+        self.url, self.grpc = f"http://{said['http']}", said.get("grpc") or self.grpc
 
     async def _stop_server(self) -> None:
         if self.server is not None:
@@ -135,6 +157,32 @@ class Demo:
         attach = Child("attach", self.plan.folder, words, self._dsn)
         await attach.start()
         await attach.finish()
+
+    async def _back_up(self, stack: AsyncExitStack) -> None:
+        words = ["--pitr-dir", str(self.plan.archive), "--server", self.url, "--grpc", self.grpc]
+        self.backup = Child("backup", self.plan.folder, headrace("wal", "backup", *words), {})
+        stack.push_async_callback(self.backup.stop)
+        await self.backup.start()
+        self.tell("a backup archives every entry")
+
+    async def spoil(self, ran: Ran) -> Moment:
+        """Let the application make its mistake and go on, archive all of it, and return the moment before.
+
+        That is where everything stood when ``ran`` was judged. DemoFailed if a part does not do its part.
+        """
+        before = self.received[-1]
+        application.spoil(self.database)
+        await self._until(self._has_gone_on, "the mistake to arrive")
+        if self.backup is not None:
+            await self.backup.end()
+        now = source_rows(self.database)
+        spoilt = sum(now.get(key) != row for key, row in ran.source.items())
+        if not spoilt:
+            raise DemoFailed("the mistake changed no row, so there is nothing to restore")
+        return Moment(before.lsn, before.sequence_id, spoilt)
+
+    async def _has_gone_on(self) -> bool:
+        return self.received[-1].key == f'["main","notes","{application.AFTERWARDS}"]'
 
     async def _work(self, stack: AsyncExitStack) -> None:
         """Run the application; a third of the way SIGKILL the agent, at two thirds the server; start each again."""

@@ -1,4 +1,4 @@
-"""The demo's last reader: Spark builds the Delta tables, and every published row is compared with the source."""
+"""What the demo does on Spark: the feed as Delta tables, then tables restored from the archive; each row is compared."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from headrace.archive.moments.target import Asked
 from headrace.cli.demo import application
 from headrace.cli.demo.rows import keyed
 from headrace.cli.demo.run import Ran
 from headrace.cli.demo.verdict import Count, Fold, compare
+from headrace.entries.lsn import Lsn
+from headrace.pipeline.restore.job import Request, restore
 from headrace.pipeline.session import SessionSettings, open_session
 from headrace.pipeline.tables.job import Progress, iter_rows, run_tables
 
@@ -30,27 +33,42 @@ class _Teller:
         self._calls += 1
 
 
-def spark_counts(ran: Ran, folder: Path, feed: str, tell: Callable[[str], None]) -> list[Count]:
+def open_spark(folder: Path) -> Any:
+    """Start a SparkSession of the demo in ``folder``, for the functions below. Only the pipeline itself imports Spark."""
+    settings = SessionSettings(
+        log_file=folder / "spark.log", name="headrace demo", master="local[2]", short_lived=True
+    )
+    return open_session(settings)
+
+
+def spark_counts(spark: Any, ran: Ran, folder: Path, feed: str, tell: Callable[[str], None]) -> list[Count]:
     """Build the tables of ``feed`` in ``folder`` up to the head, read them back, and count what differs from the source.
 
     ``tell`` is given a line now and then.
     """
-    settings = SessionSettings(
-        log_file=folder.parent / "spark.log", name="headrace demo", master="local[2]", short_lived=True
+    run_tables(
+        spark, feed=feed, to=str(folder), server=ran.server, once=True, progress=_Teller(tell).progress
     )
-    spark = open_session(settings)
-    try:
-        tell("Spark runs")
-        run_tables(
-            spark, feed=feed, to=str(folder), server=ran.server, once=True, progress=_Teller(tell).progress
-        )
-        tell("the tables are published; reading them back")
-        rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-        for name, row in iter_rows(spark, str(folder)):
-            rows[name[-1]].append(row)
-    finally:
-        spark.stop()
-    found = Fold("spark", counts={table: Count("spark", table) for table in application.TABLES})
+    tell("the tables are published; reading them back")
+    return _counts("spark", spark, folder, ran)
+
+
+def restored_counts(spark: Any, ran: Ran, archive: Path, lsn: str, to: Path) -> tuple[list[Count], float]:
+    """Restore the tables at ``lsn`` from ``archive`` into ``to``, and count what differs from the source as it was then.
+
+    Returns the counts, and the seconds that the restore took.
+    """
+    request = Request(archive=str(archive), asked=Asked(to_lsn=Lsn.parse(lsn)), out=str(to))
+    outcome = restore(spark, request)
+    (feed,) = outcome.feeds
+    return _counts("restored", spark, to / feed.folder, ran), outcome.seconds
+
+
+def _counts(reader: str, spark: Any, folder: Path, ran: Ran) -> list[Count]:
+    rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for name, row in iter_rows(spark, str(folder)):
+        rows[name[-1]].append(row)
+    found = Fold(reader, counts={table: Count(reader, table) for table in application.TABLES})
     for table in application.TABLES:
         found.rows |= keyed(table, rows[table])
         found.counts[table].duplicated = len(rows[table]) - len(keyed(table, rows[table]))

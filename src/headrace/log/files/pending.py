@@ -16,7 +16,6 @@ from headrace.log.files.mark import MarkFile
 from headrace.log.files.segment import SUFFIX
 from headrace.runtime.disk import Disk
 from headrace.wire.mark import Mark
-from headrace.wire.segment import SegmentStart
 
 PENDING_NAME: Final = "repair-pending"
 DRAFT_SUFFIX: Final = ".cut"
@@ -36,7 +35,7 @@ def cut(  # noqa: PLR0917  # what is cut, where, and what ends it
     disk: Disk, folder: Path, segment: Segment, position: int, frames: bytes, mark: Mark
 ) -> None:
     """End the journal at ``position`` in ``segment``, followed by ``frames``; what is removed goes into its own folder."""
-    start = SegmentStart(segment.first_position, segment.state.encode())
+    start = segment.state.start_at(segment.first_position)
     data = start.encode() + segment.read(segment.first_position, position - segment.first_position) + frames
     disk.write_whole(segment.path.with_suffix(DRAFT_SUFFIX), data)
     asked = _Pending(segment.path.name, position, mark.counter, mark.end, mark.global_ts)

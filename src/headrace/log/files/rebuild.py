@@ -170,7 +170,7 @@ def rebuilt_start(before: Segment | None, segment: Segment) -> SegmentStart:
             hint="Put this file back from a backup of the data folder.",
         )
     if segment.first_position == FIRST_POSITION:
-        return SegmentStart(FIRST_POSITION, JournalState().encode())
+        return JournalState().start_at(FIRST_POSITION)
     if before is None or not before.is_start_intact or before.end != segment.first_position:
         raise JournalCorrupt(
             f"{segment.path}: its start is damaged, and the segment before it is not there to make it again",
@@ -182,7 +182,7 @@ def rebuilt_start(before: Segment | None, segment: Segment) -> SegmentStart:
             f"{segment.path}: its start is damaged, and so are frames before it that it depends on",
             hint="Put this file back from a backup of the data folder.",
         )
-    return SegmentStart(segment.first_position, found.replay.state.encode())
+    return found.replay.state.start_at(segment.first_position)
 
 
 def left_of(tail: FeedTail, then: FeedTail | None) -> FeedTail:

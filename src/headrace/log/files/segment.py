@@ -111,7 +111,7 @@ class SegmentFile:
     ) -> SegmentFile:
         """Put a new, empty segment into ``folder``, whole and durable, and open it."""
         path = folder / file_name(first_position)
-        cache.disk.write_whole(path, SegmentStart(first_position, state.encode()).encode())
+        cache.disk.write_whole(path, state.start_at(first_position).encode())
         return cls(cache, path, None)
 
     @property

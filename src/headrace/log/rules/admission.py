@@ -91,7 +91,7 @@ def _join(ask: Register, tail: FeedTail) -> Change | None:
         return None
     joined = msgspec.structs.replace(
         tail,
-        agents=tail.agents | {ask.agent_id: tail.agents.get(ask.agent_id, 0) + 1},
+        agents=tail.agents | {ask.agent_id: tail.agents.get(ask.agent_id, tail.epoch) + 1},
         instances=tail.instances | {ask.agent_id: ask.instance},
     )
     return Change(ControlKind.REGISTERED, joined)

@@ -28,7 +28,10 @@ from headrace.wire.frame import FrameHeader
 
 
 class StoredEntry(NamedTuple):
-    """An entry as a retry is compared with it: who sent it, what was sent, and its append's timestamp and place."""
+    """An entry as a retry is compared with it: who sent it, what was sent, and its append's timestamp and place.
+
+    ``producer`` is empty where nobody knows: the frame was rebuilt from a backup, which does not have it.
+    """
 
     producer: str
     half: bytes
@@ -200,10 +203,10 @@ class _Seen:
             else:
                 if entry.frame.position != position:
                     read, position = read + entry.frame.size, entry.frame.position
-                if entry.half == half and entry.producer == producer:
+                if entry.half == half and entry.producer in {producer, ""}:
                     self.has_equal = True
                     self.frames[1:] = [entry.frame]
-                else:
+                if entry.half != half or entry.producer != producer:
                     self.may_repeat = False
             if not self.may_repeat and (self.has_equal or read > COMPARED_BYTES_MAX):
                 return

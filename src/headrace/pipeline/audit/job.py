@@ -1,67 +1,42 @@
-"""The audit of a tables' folder: the feed up to the published moment, folded anew beside it, against what is published.
+"""The audit of a tables' folder: the feed folded anew, against what is published, and against the source database.
 
-Called by ``headrace pipeline audit`` and tests. It reads the tables at the versions that the moment names, so the job that
-keeps them may run on meanwhile, and the source may be written to: both sides stand at one sequence id.
+Called by ``headrace pipeline audit`` and tests. The tables are read at the versions that their moment names, the source in
+one snapshot, and the fold is stopped at the place of each: the job, capture and the application may run on meanwhile.
 """
 
 from __future__ import annotations
 
 import shutil
+import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec import UNSET
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from headrace.errors import FeedRecreated, JournalCorrupt
-from headrace.pipeline.audit.checksums import Difference, Figures, differences, figures_of, own_columns
+from headrace.errors import FeedRecreated
+from headrace.pipeline.audit.comparing import Comparing
+from headrace.pipeline.audit.fold import Fold
+from headrace.pipeline.audit.places import LOOK_S
+from headrace.pipeline.audit.refusals import AuditBehind
+from headrace.pipeline.audit.seeing import Seeing, Seen, SourceAsked
+from headrace.pipeline.audit.verdicts import Audit, SourceMoment, SourceVerdict, TableAudit
 from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.failures import error_of
-from headrace.pipeline.source.feed import FORMAT, register
 from headrace.pipeline.source.planner import ENTRIES_MAX
-from headrace.pipeline.tables.batches import Batches
-from headrace.pipeline.tables.ledger import FOLDER, Ledger, PublishedFile, PublishedTable, local_folder
+from headrace.pipeline.tables.given import given_columns
+from headrace.pipeline.tables.ledger import FOLDER, PublishedFile, local_folder, read_tables_file
 from headrace.pipeline.tables.reader import published_moment
 from headrace.pipeline.tables.schemas import TableName
+from headrace.pipeline.tables.states import FORGOTTEN
 
 DIFFERENCES_MAX: Final = 20
 """Keys that are listed of a table, unless another number is asked for."""
-
-_COLUMNS_SHOWN: Final = 10
-
-
-class TableAudit(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """One table's verdict. ``feed`` and ``published``: its figures on both sides, None where it is not there.
-
-    ``reason``: what else differs than rows. ``differences``: the first keys that differ. ``stopped_after``: the table is
-    stopped, and was compared as it was after this sequence id.
-    """
-
-    table: list[str]
-    equal: bool
-    feed: Figures | None = None
-    published: Figures | None = None
-    reason: str = ""
-    differences: list[Difference] = []
-    stopped_after: int | None = None
-
-
-class Audit(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """What an audit found at one moment of the feed. ``commit_ts``: its WATERMARK, None for a feed that has none."""
-
-    feed: str
-    incarnation: str
-    sequence_id: int
-    lsn: str
-    commit_ts: int | None = None
-    equal: bool
-    tables: list[TableAudit]
-    seconds: float
 
 
 def run_audit(
@@ -69,6 +44,7 @@ def run_audit(
     to: str,
     endpoint: Endpoint,
     *,
+    source: SourceAsked | None = None,
     archive: str = "",
     scratch: str = "",
     differences_max: int = DIFFERENCES_MAX,
@@ -77,43 +53,49 @@ def run_audit(
 ) -> Audit:
     """Compare what is published in the tables' folder ``to`` with the feed, folded from its first entry.
 
-    ``archive``: URL of a folder of KWAL segments that hold what the server has dropped. The fold is made in a folder below
+    ``source``: compare the source's tables with the feed too, at a moment of their own. ``archive``: URL of a folder of KWAL
+    segments that hold what the server has dropped. The fold, and the source's rows as texts, are made in a folder below
     ``scratch`` (default: in ``to``), which workers reach by the same path, and is removed at the end.
 
     Raises NothingPublished, SequenceNotAvailable if the feed's beginning is not there, FeedRecreated, ServerUnreachable,
-    and what the tables job raises.
+    and what the tables job raises. With a source: SourceNotAudited, AuditBehind, SourceShifted, PlaceUnknown,
+    SourceReplaced, SourceUnavailable, SourceForbidden, DsnInvalid.
     """
     started = time.monotonic()
-    moment = published_moment(to)
-    with Connection(endpoint) as server:
-        incarnation = server.feed(moment.feed).incarnation
-    if incarnation != moment.incarnation:
-        raise FeedRecreated(
-            f"the tables in {to} are of the incarnation {moment.incarnation} of {moment.feed}, which now is {incarnation}",
-            hint="The feed was made anew or restored: start its tables anew in an empty folder.",
-        )
+    left = forgotten(local_folder(to))
+    moment, first = _checked_moment(to, endpoint)
     below = Path(scratch) if scratch else local_folder(to) / FOLDER
-    folded = Path(tempfile.mkdtemp(prefix="audit-", dir=below))
+    folder = Path(tempfile.mkdtemp(prefix="audit-", dir=below))
+    folder.chmod(stat.S_IMODE(below.stat().st_mode))  # workers of another user write here too
     try:
-        ledger = Ledger(folded, moment.feed, moment.incarnation)
-        try:
-            progress(f"folding {moment.feed} up to sequence id {moment.sequence_id}")
-            ours = _fold(spark, ledger, _options(endpoint, moment, archive), moment.sequence_id, entries_max)
-            keys = {one.table: one.state.schema for one in ledger.tables if one.state is not None}
-        finally:
-            ledger.close()
-        sides = _Sides(spark, folded, local_folder(to), differences_max)
-        theirs = {tuple(one.table): one for one in moment.tables}
-        tables = []
-        for name in sorted(ours | theirs):
-            progress(f"comparing {'.'.join(name) or '(entries without a table)'}")
-            schema = keys.get(name)
-            key = schema.handle_key if schema is not None else ()
-            tables.append(sides.compared(name, ours.get(name), theirs.get(name), key))
+        seen = None
+        if source is not None:
+            progress("reading the source")
+            options = _options(endpoint, moment, archive)
+            seen = Seeing(spark, source, moment.feed, options).see(folder)
+            moment = _caught_up(to, seen.first, source.wait_s)
+        options = _options(endpoint, moment, archive)
+        with Fold(
+            spark,
+            folder / "fold",
+            moment.feed,
+            moment.incarnation,
+            source=options,
+            entries_max=entries_max,
+            first=first,
+            given=given_columns(local_folder(to)),
+        ) as fold:
+            comparing = Comparing(spark, fold.to, differences_max)
+            place = 0 if seen is None else seen.place(moment.sequence_id)
+            # One that comes back just now may not be in the moment yet.
+            left = (left | forgotten(local_folder(to))) - {tuple(one.table) for one in moment.tables}
+            verdicts = _source_verdicts(seen, place, fold, comparing, left=left, progress=progress)
+            tables = _table_verdicts(moment, local_folder(to), fold, comparing, left=left, progress=progress)
     except PySparkException as error:
         raise error_of(error) from None
     finally:
-        shutil.rmtree(folded, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    tables = _joined(tables, verdicts)
     return Audit(
         feed=moment.feed,
         incarnation=moment.incarnation,
@@ -123,7 +105,29 @@ def run_audit(
         equal=all(one.equal for one in tables),
         tables=tables,
         seconds=round(time.monotonic() - started, 3),
+        source=None if seen is None else _told(seen, place),
     )
+
+
+def _checked_moment(to: str, endpoint: Endpoint) -> tuple[PublishedFile, int]:
+    """Return the tables' moment, and the sequence id of the feed's first entry ever."""
+    moment = published_moment(to)
+    with Connection(endpoint) as server:
+        view = server.feed(moment.feed)
+    if view.incarnation != moment.incarnation:
+        raise FeedRecreated(
+            f"the tables in {to} are of the incarnation {moment.incarnation} of {moment.feed}, which now is "
+            f"{view.incarnation}",
+            hint="The feed was made anew or restored: start its tables anew in an empty folder.",
+        )
+    return moment, max(1, view.first_sequence_id)
+
+
+def forgotten(to: Path) -> set[TableName]:
+    """Return the tables of the folder ``to`` that an operator let go and that nothing has brought back."""
+    known = read_tables_file(to)
+    tables = (known.tables or ()) if known is not None else ()
+    return {tuple(one.table) for one in tables if one.stopped is not None and one.stopped.code == FORGOTTEN}
 
 
 def _options(endpoint: Endpoint, moment: PublishedFile, archive: str) -> dict[str, str]:
@@ -137,81 +141,75 @@ def _options(endpoint: Endpoint, moment: PublishedFile, archive: str) -> dict[st
     return options | {name: value for name, value in more.items() if value}
 
 
-def _fold(
-    spark: SparkSession, ledger: Ledger, source: dict[str, str], last: int, entries_max: int
-) -> dict[TableName, PublishedTable]:
-    """Bring the tables of a new ledger to the entry ``last``, and return them."""
-    own = spark.newSession()  # the settings of Delta writes stay in it
-    register(own)
-    batches = Batches(ledger, lambda done: None)
-    for number, first in enumerate(range(1, last + 1, entries_max)):
-        ends = {"start": str(first), "end": str(min(last, first + entries_max - 1))}
-        batches(own.read.format(FORMAT).options(**source, **ends).load(), number)
-    if ledger.published is None or ledger.published.sequence_id != last:
-        raise JournalCorrupt(
-            f"the tables show the feed {ledger.feed} up to the entry {last}, which is no end of a transaction in it",
-            hint="The published moment is none of this feed: was its folder edited, or an old copy of the server put back?",
-        )
-    return {tuple(one.table): one for one in ledger.published.tables}
-
-
-class _Sides:
-    """The two folders that are compared."""
-
-    def __init__(self, spark: SparkSession, folded: Path, published: Path, differences_max: int) -> None:
-        self._spark = spark
-        self._folded = folded
-        self._published = published
-        self._differences_max = differences_max
-
-    def compared(
-        self,
-        name: TableName,
-        ours: PublishedTable | None,
-        theirs: PublishedTable | None,
-        key: tuple[str, ...],
-    ) -> TableAudit:
-        """Return the verdict on one table; None where a side has none of this name."""
-        feed = None if ours is None else self._frame(self._folded, ours)
-        table = None if theirs is None else self._frame(self._published, theirs)
-        if ours is None or theirs is None or feed is None or table is None:
-            return TableAudit(
-                table=list(name),
-                equal=False,
-                feed=None if feed is None else figures_of(feed),
-                published=None if table is None else figures_of(table),
-                reason="the feed has no such table" if feed is None else "it is not published",
+def _caught_up(to: str, place: int, wait_s: float) -> PublishedFile:
+    """Return the tables' moment once it is not below ``place``; AuditBehind."""
+    deadline = time.monotonic() + wait_s
+    while (moment := published_moment(to)).sequence_id < place:
+        if time.monotonic() >= deadline:
+            raise AuditBehind(
+                f"the tables in {to} are published up to the entry {moment.sequence_id} of {moment.feed}; the source was "
+                f"read at {place}"
             )
-        sides = figures_of(feed), figures_of(table)
-        reason = _difference(ours, theirs, own_columns(feed), own_columns(table))
-        same = sides[0] == sides[1]
-        listed = [] if same or reason else differences(feed, table, key, self._differences_max)
-        return TableAudit(
-            table=list(name),
-            equal=same and not reason,
-            feed=sides[0],
-            published=sides[1],
-            reason=reason,
-            differences=listed,
-            stopped_after=_stopped_after(theirs),
+        time.sleep(LOOK_S)
+    return moment
+
+
+def _source_verdicts(
+    seen: Seen | None,
+    place: int,
+    fold: Fold,
+    comparing: Comparing,
+    *,
+    left: Set[TableName],
+    progress: Callable[[str], None],
+) -> dict[TableName, SourceVerdict]:
+    if seen is None:
+        return {}
+    progress(f"folding up to sequence id {place}, where the source was read")
+    ours = fold.tables_at(place)
+    theirs = {tuple(one.name): one for one in seen.read.tables}
+    found = {}
+    for name in sorted((ours.keys() | theirs.keys()) - left):
+        progress(f"comparing {'.'.join(name)} with the source")
+        found[name] = comparing.with_source(ours.get(name), theirs.get(name))
+    return found
+
+
+def _table_verdicts(
+    moment: PublishedFile,
+    published: Path,
+    fold: Fold,
+    comparing: Comparing,
+    *,
+    left: Set[TableName],
+    progress: Callable[[str], None],
+) -> list[TableAudit]:
+    progress(f"folding {moment.feed} up to sequence id {moment.sequence_id}")
+    ours = fold.tables_at(moment.sequence_id)
+    keys = fold.keys()
+    theirs = {tuple(one.table): one for one in moment.tables}
+    tables = [TableAudit(table=list(name), equal=True, let_go=True) for name in left]
+    for name in sorted((ours.keys() | theirs.keys()) - left):
+        progress(f"comparing {'.'.join(name) or '(entries without a table)'}")
+        found = comparing.with_published(
+            name, ours.get(name), theirs.get(name), published=published, key=keys.get(name, ())
         )
-
-    def _frame(self, folder: Path, one: PublishedTable) -> DataFrame:
-        reader = self._spark.read.format("delta").option("versionAsOf", one.version)
-        return reader.load(str(folder / one.path))
+        tables.append(found)
+    return sorted(tables, key=lambda one: one.table)
 
 
-def _difference(
-    ours: PublishedTable, theirs: PublishedTable, columns: dict[str, str], published: dict[str, str]
-) -> str:
-    """Return what sets two tables apart besides their rows; empty if nothing does."""
-    if _stopped_after(ours) != _stopped_after(theirs):
-        return f"folded anew it stops after {_stopped_after(ours)}, the published one after {_stopped_after(theirs)}"
-    if columns != published:
-        odd = sorted(set(columns.items()) ^ set(published.items()))
-        return f"its columns are others: {', '.join(f'{name} {kind}' for name, kind in odd[:_COLUMNS_SHOWN])}"
-    return ""
+def _joined(tables: list[TableAudit], sources: Mapping[TableName, SourceVerdict]) -> list[TableAudit]:
+    """Put both verdicts on a table into one. Between the two moments a table may have come, or gone."""
+    if not sources:
+        return tables
+    found = {tuple(one.table): one for one in tables}
+    for name, source in sources.items():
+        # A table without rows of which the feed does not know is on neither of its sides.
+        one = found.get(name) or TableAudit(table=list(name), equal=source.equal)
+        found[name] = msgspec.structs.replace(one, source=source, equal=one.equal and source.equal)
+    return [found[name] for name in sorted(found)]
 
 
-def _stopped_after(table: PublishedTable) -> int | None:
-    return None if table.stopped_after is UNSET else table.stopped_after
+def _told(seen: Seen, at: int) -> SourceMoment:
+    place = seen.read.place
+    return SourceMoment(gtid=str(seen.read.gtids), file=place.file, position=place.offset, sequence_id=at)

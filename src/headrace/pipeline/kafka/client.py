@@ -18,6 +18,16 @@ LINGER_MS: Final = 5
 """So long a batch waits for more rows; a job writes many at once, so it is full long before."""
 BUFFER_BYTES: Final = 64 << 20
 """Rows that wait in one worker's client, all partitions together."""
+PATIENCE_S: Final = 120.0
+"""How long brokers may take nothing before a batch is given up, to be begun again."""
+
+_REQUEST_MS_MAX: Final = 30_000
+"""How long one request may take; the client repeats it then."""
+_NEVER_MS: Final = (1 << 31) - 1
+"""Kafka's longest time, 24 days."""
+
+ATTEMPT: Final = "headrace.attempt"
+"""A property that Kafka's client does not know, and passes over."""
 
 _LOGIN: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -48,13 +58,18 @@ def connection_properties(sink: KafkaSink) -> dict[str, str]:
     return found
 
 
-def producer_properties(sink: KafkaSink) -> dict[str, str]:
+def producer_properties(sink: KafkaSink, patience_s: float = PATIENCE_S) -> dict[str, str]:
     """Return what a writer of messages is told besides: every message durable on all replicas in sync, in order, once.
 
-    The client sends again by itself, for two minutes, and its broker drops what came twice: so order within a partition
-    holds with several requests under way.
+    The client sends again by itself, for ``patience_s``, and its broker drops what came twice: so order within a partition
+    holds with several requests under way. A message whose time is over is given up alone, and those behind it are still
+    sent: who writes more than one message to a partition needs :func:`row_properties`.
     """
+    patience_ms = round(patience_s * 1000)
     return connection_properties(sink) | {
+        "max.block.ms": str(patience_ms),
+        "delivery.timeout.ms": str(patience_ms),
+        "request.timeout.ms": str(min(_REQUEST_MS_MAX, patience_ms - LINGER_MS)),
         "acks": "all",
         "enable.idempotence": "true",
         "max.in.flight.requests.per.connection": "5",
@@ -66,9 +81,24 @@ def producer_properties(sink: KafkaSink) -> dict[str, str]:
     }
 
 
-def connector_options(sink: KafkaSink) -> dict[str, str]:
-    """Return the same as options of Spark's Kafka connector."""
-    return {f"kafka.{name}": value for name, value in producer_properties(sink).items()}
+def row_properties(sink: KafkaSink, patience_s: float = PATIENCE_S) -> dict[str, str]:
+    """Return what a writer of rows is told: no row is ever given up while those behind it go out.
+
+    So what reaches a partition of one writer is always the beginning of what it was given, in order, and a batch that is
+    sent again keeps the order once repeats are removed. It waits without end: who writes must watch
+    (:mod:`headrace.pipeline.kafka.watching`).
+    """
+    return producer_properties(sink, patience_s) | {"delivery.timeout.ms": str(_NEVER_MS)}
+
+
+def connector_options(sink: KafkaSink, patience_s: float = PATIENCE_S, attempt: str = "") -> dict[str, str]:
+    """Return :func:`row_properties` as options of Spark's Kafka connector.
+
+    Spark keeps a client for each set of options, and what an attempt that failed left in it. Another ``attempt`` has
+    another client.
+    """
+    properties = row_properties(sink, patience_s) | {ATTEMPT: attempt}
+    return {f"kafka.{name}": value for name, value in properties.items()}
 
 
 def _tls(delivery: Delivery) -> dict[str, str]:

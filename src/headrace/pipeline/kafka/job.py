@@ -18,13 +18,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipeline.connection import RETRY_S, Connection, Endpoint
 from headrace.pipeline.kafka.batches import Batches, BatchSent
-from headrace.pipeline.kafka.brokers import Brokers
-from headrace.pipeline.kafka.client import connection_properties, producer_properties
+from headrace.pipeline.kafka.beginning import Beginning, find_beginning
+from headrace.pipeline.kafka.brokers import ANSWER_S_MAX, Brokers
+from headrace.pipeline.kafka.client import PATIENCE_S, connection_properties, producer_properties
 from headrace.pipeline.kafka.routing import READ_DDL
 from headrace.pipeline.kafka.schemas import FeedSchemas
 from headrace.pipeline.kafka.sink import KafkaSink
+from headrace.pipeline.lag import lag_of
 from headrace.pipeline.source.feed import DEFAULT_SERVER, FORMAT, register
 from headrace.pipeline.supervision import FOLLOWING, ONCE, Restart, Seen, Terms, start_query, supervise
+from headrace.runtime.logs import get_logger
+
+log = get_logger("pipeline")
 
 ENTRIES_MAX: Final = 200_000
 """Default limit of entries in a batch. A consumer keeps in memory what lies between two WATERMARKs, and a batch that was cut
@@ -36,7 +41,8 @@ PARTITION_ENTRIES: Final = 50_000
 class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Where a running job is. ``watermark``: commitTs of the last WATERMARK sent by this process, None before the first.
 
-    ``lag``: entries that the feed has beyond it, None while the server does not answer.
+    ``lag``: entries that the feed has beyond it, ``lag_seconds``: how long ago the last one that was sent was appended, 0 at
+    the head; None while they are not known.
     """
 
     batches: int
@@ -44,13 +50,18 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     sequence_id: int
     watermark: int | None
     lag: int | None
+    lag_seconds: float | None
     rows_per_second: float
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a job did. ``warnings``: what was asked for and can surprise."""
+    """What a job did. ``began_at``: the first sequence id that it read, None if a checkpoint said where to go on.
+
+    ``warnings``: what was asked for and can surprise.
+    """
 
     feed: str
+    began_at: int | None
     batches: int
     rows: int
     statements: int
@@ -73,8 +84,10 @@ def run_kafka(
     ca_file: str = "",
     listener: str = "",
     archive: str = "",
+    start: str = "",
     entries_max: int = ENTRIES_MAX,
     retry_s: float = RETRY_S,
+    patience_s: float = PATIENCE_S,
     progress: Callable[[Progress], None] | None = None,
     restarting: Callable[[Restart], None] | None = None,
     stop: threading.Event | None = None,
@@ -82,16 +95,18 @@ def run_kafka(
 ) -> Summary:
     """Send the entries of ``feed`` to Kafka; until ``stop`` is set, or with ``once`` up to the head.
 
-    ``checkpoint`` is a folder of this job's alone, Spark's record of how far it is: an empty one begins at the oldest entry
-    that is retained, or with ``archive`` at the first one. ``listener``: a name under which retention waits for it.
-    ``archive``: URL of the KWAL segments that hold what the server retains no longer. Safe to stop or kill at any point: the
-    next run goes on there, and repeats at most one batch.
+    ``checkpoint`` is a folder of this job's alone, Spark's record of how far it is: an empty one begins at ``start``, in the
+    words of the source's option of this name, or ``first``. Without it: at the oldest entry that is retained, or with
+    ``archive`` at the first one. ``listener``: a name under which retention waits for it. ``archive``: URL of the KWAL
+    segments that hold what the server retains no longer. Safe to stop or kill at any point: the next run goes on there, and
+    repeats at most one batch.
 
-    ``terms``: how long it is started again after failures (default: for ever, and with ``once`` never).
-    ``progress`` is called every second and ``restarting`` before the query is started again, on the caller's thread.
+    ``terms``: how long it is started again after failures (default: for ever, and with ``once`` never). ``patience_s``: how
+    long brokers may take nothing before that counts as one. ``progress`` is called every second and ``restarting`` before
+    the query is started again, on the caller's thread.
 
     Raises ConfigInvalid, TopicUnfit, MessageTooLarge, SimpleInvalid, SimpleSchemaMissing, BrokerUnavailable, FeedNotFound,
-    FeedRecreated, SequenceNotAvailable, ServerUnreachable, QueryFailed.
+    FeedRecreated, SequenceNotAvailable, ServerUnreachable, TopicGone, QueryFailed.
     """
     register(spark)
     endpoint = Endpoint(server, token_file, ca_file, retry_s)
@@ -99,15 +114,18 @@ def run_kafka(
         view = now.feed(feed)
     schemas = FeedSchemas(endpoint, feed, view.incarnation)
     options = source_options(endpoint, feed, entries_max, listener=listener, archive=archive)
+    beginning = find_beginning(options, start, checkpoint)
+    options |= _said(beginning)
+    connection, producer = connection_properties(sink), producer_properties(sink, patience_s)
     with (
-        Brokers(spark, connection_properties(sink), producer_properties(sink)) as brokers,
+        Brokers(spark, connection, producer, answer_s=min(ANSWER_S_MAX, patience_s)) as brokers,
         _Counts(endpoint, feed, progress) as counts,
     ):
-        batches = Batches(schemas, sink, brokers, counts.batch_sent)
+        batches = Batches(schemas, sink, brokers, counts.batch_sent, patience_s=patience_s)
         # What is wrong with the topics is said before the first batch.
         batches.topics.learn([])
 
-        def start() -> StreamingQuery:
+        def start_once() -> StreamingQuery:
             entries = spark.readStream.format(FORMAT).options(**options).schema(READ_DDL).load()
             writer = entries.writeStream.foreachBatch(batches).queryName(f"headrace kafka of {feed}")
             if once:
@@ -115,19 +133,19 @@ def run_kafka(
             return start_query(spark, writer, checkpoint)
 
         supervise(
-            start,
+            start_once,
             stop=stop,
             look=counts.look,
             restarting=restarting,
             terms=terms or (ONCE if once else FOLLOWING),
         )
-        return counts.summary(batches)
+        return counts.summary(batches, beginning)
 
 
 def source_options(
     endpoint: Endpoint, feed: str, entries_max: int, *, listener: str, archive: str
 ) -> dict[str, str]:
-    """Return the source's options. Without a checkpoint it begins at the oldest entry, with an archive at the first one."""
+    """Return the source's options, but for where it begins."""
     options = {
         "endpoint": endpoint.server,
         "feeds": feed,
@@ -138,9 +156,15 @@ def source_options(
         "retry-seconds": str(max(1, round(endpoint.retry_s))),
         "listener": listener,
         "archive": archive,
-        "start": "1" if archive else "",
     }
     return {name: value for name, value in options.items() if value}
+
+
+def _said(beginning: Beginning) -> dict[str, str]:
+    """Say what can surprise, and return the option that makes the source begin there."""
+    for warning in beginning.warnings:
+        log.warning(warning)
+    return {"start": beginning.start} if beginning.start else {}
 
 
 class _Counts:
@@ -176,10 +200,12 @@ class _Counts:
                 "watermark": self._watermark,
             }
         try:
-            lag = max(0, self._server.feed(self._feed).head_sequence_id - known["sequence_id"])
+            head = self._server.feed(self._feed).head_sequence_id
         except Exception:  # noqa: BLE001  # progress is told as far as it is known; the query itself judges the server
-            lag = None
-        self._progress(Progress(**known, lag=lag, rows_per_second=round(seen.rows_per_second, 1)))
+            head = None
+        lag = lag_of(seen.ends, self._feed, head, known["sequence_id"], time.time())
+        speed = round(seen.rows_per_second, 1)
+        self._progress(Progress(**known, lag=lag.entries, lag_seconds=lag.seconds, rows_per_second=speed))
 
     def __enter__(self) -> Self:
         return self
@@ -189,16 +215,17 @@ class _Counts:
     ) -> None:
         self._server.close()
 
-    def summary(self, batches: Batches) -> Summary:
+    def summary(self, batches: Batches, beginning: Beginning) -> Summary:
         topics = {topic: place.partitions for topic, place in batches.topics.places.items()}
         return Summary(
             feed=self._feed,
+            began_at=beginning.at,
             batches=self._batches,
             rows=self._rows,
             statements=self._statements,
             sequence_id=self._sequence_id,
             watermark=self._watermark,
             topics=topics,
-            warnings=batches.topics.warnings,
+            warnings=[*beginning.warnings, *batches.topics.warnings],
             seconds=round(time.monotonic() - self._began, 3),
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.capture.selection import Selection
-from headrace.errors import TopicUnfit
+from headrace.errors import TopicGone, TopicUnfit
 from headrace.pipeline.kafka.client import BATCH_OVERHEAD_BYTES
 from headrace.pipeline.kafka.routing import TopicPlace, dispatcher_of
 from headrace.pipeline.kafka.sink import PARTITIONS_NEW, KafkaSink
@@ -21,10 +21,11 @@ log = get_logger("pipeline")
 
 
 class TopicFacts(NamedTuple):
-    """What the cluster says of a topic."""
+    """What the cluster says of a topic. ``topic_id``: another one if it is made anew under its name."""
 
     partitions: int
     message_bytes_max: int
+    topic_id: str = ""
 
 
 class Cluster(Protocol):
@@ -32,6 +33,9 @@ class Cluster(Protocol):
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
         """Return those of the topics that are there."""
+
+    def describe_known(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
+        """Return those of topics that were there before."""
 
     def create(self, topic: str, partitions: int, replication: int) -> None:
         """Make a topic; nothing if it is there."""
@@ -45,6 +49,7 @@ class Topics:
         self._sink = sink
         self._dispatcher = dispatcher_of(sink.changefeed, sink.topic)
         self._selection = Selection(sink.changefeed.rules, case_sensitive=sink.changefeed.case_sensitive)
+        self._facts: dict[str, TopicFacts] = {}
         self.places: dict[str, TopicPlace] = {}
         self.warnings: list[str] = []
         if not sink.changefeed.bootstrap.enabled:
@@ -62,6 +67,32 @@ class Topics:
         new = [topic for topic in self._dispatcher.topics(taken) if topic not in self.places]
         if new:
             self._learn(new)
+
+    def renew(self) -> None:
+        """Look at all topics again, and take over what a message of each may have.
+
+        TopicGone if one was deleted or made anew: what was sent to it is there no more. BrokerUnavailable.
+        """
+        there = self._cluster.describe_known(self.places) if self.places else {}
+        for topic, place in self.places.items():
+            self._compare(topic, there.get(topic))
+            self.places[topic] = place._replace(message_bytes_max=self._limit(there[topic]))
+
+    def _compare(self, topic: str, now: TopicFacts | None) -> None:
+        place, before = self.places[topic], self._facts[topic]
+        if now is None:
+            raise TopicGone(f"the topic {topic} was deleted while this job ran")
+        if now.topic_id != before.topic_id or now.partitions < place.partitions:
+            raise TopicGone(
+                f"the topic {topic} was deleted while this job ran, and made anew by somebody else: it has "
+                f"{now.partitions} partitions, and none of what was sent before"
+            )
+        if now.partitions > before.partitions:
+            self._warn(
+                f"the topic {topic} has {now.partitions} partitions now, and this job goes on with the first "
+                f"{place.partitions}: whoever waits for WATERMARKs of the others waits for ever"
+            )
+        self._facts[topic] = now
 
     def topic_of(self, database: str, table: str) -> str:
         """Return a table's topic."""
@@ -123,5 +154,9 @@ class Topics:
                 f"the topic {topic} has {facts.partitions} partitions, and only the first {wanted} are used: whoever "
                 "waits for WATERMARKs of the others waits for ever"
             )
-        limit = min(delivery.max_message_bytes, facts.message_bytes_max - BATCH_OVERHEAD_BYTES)
-        self.places[topic] = TopicPlace(self.slots, wanted, limit)
+        self._facts[topic] = facts
+        self.places[topic] = TopicPlace(self.slots, wanted, self._limit(facts))
+
+    def _limit(self, facts: TopicFacts) -> int:
+        """Return what a message may have."""
+        return min(self._sink.delivery.max_message_bytes, facts.message_bytes_max - BATCH_OVERHEAD_BYTES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ from headrace.client.log_append import LogAppendClient, Writes
 from headrace.errors import FeedNotFound, FeedRecreated, FeedUnfit, Fenced, OffsetMismatch, Unavailable
 from headrace.pipeline.sink import position as positions
 from headrace.pipeline.sink.options import SinkTarget
-from headrace.pipeline.sink.position import Settlement, SinkPosition
+from headrace.pipeline.sink.position import LastAppend, Settlement, SinkPosition
 from headrace.pipeline.sink.rows import FeedRows
 from headrace.runtime.backoff import Backoff
 from headrace.wire import documents as doc
@@ -43,50 +43,54 @@ class Put(NamedTuple):
 
 
 def put_rows(
-    target: SinkTarget, settled: Settlement, own: SinkPosition, parts: Sequence[FeedRows]
+    target: SinkTarget,
+    settled: Settlement,
+    own: SinkPosition,
+    parts: Sequence[FeedRows],
+    kept: Mapping[str, LastAppend] = {},
 ) -> list[Put]:
     """Append each feed's rows atomically, unless they are there; everything is durable when it returns.
 
-    Tries for ``retry_s`` seconds a feed, then raises what stood in the way. Raises SinkTaken, BatchStale, BatchSplit,
-    BatchChanged, FeedRecreated, and the server's refusals.
+    ``kept``: what the query remembers to have appended, by feed. Tries for ``retry_s`` seconds a feed, then raises what
+    stood in the way. Raises SinkTaken, BatchMissing, BatchStale, BatchSplit, BatchChanged, FeedRecreated, and the server's
+    refusals.
     """
     # Not an asyncio.Runner: its handling of signals belongs to whoever owns the process, and that is Spark.
     loop = asyncio.new_event_loop()
     try:
-        return loop.run_until_complete(_put_all(target, settled, own, parts))
+        return loop.run_until_complete(_put_all(_Task(target, settled, own, kept), parts))
     finally:
         loop.close()
 
 
-async def _put_all(
-    target: SinkTarget, settled: Settlement, own: SinkPosition, parts: Sequence[FeedRows]
-) -> list[Put]:
+class _Task(NamedTuple):
+    """What a task was told: where it appends, what was decided, which batch it is, and what stood there before."""
+
+    target: SinkTarget
+    settled: Settlement
+    own: SinkPosition
+    kept: Mapping[str, LastAppend]
+
+
+async def _put_all(task: _Task, parts: Sequence[FeedRows]) -> list[Put]:
+    target = task.target
     token_file, ca_file = (Path(file) if file else None for file in (target.token_file, target.ca_file))
     token = Credential.find(token_file)
     async with (
         FeedClient(target.server, token=token, ca_file=ca_file) as http,
         LogAppendClient(target.grpc, token=token, ca_file=ca_file) as appends,
     ):
-        sink = _Sink(http, appends, target, settled, own)
+        sink = _Sink(http, appends, task)
         return [await sink.put(part) for part in parts]
 
 
 class _Sink:
     """One task's connections, and who it is."""
 
-    def __init__(
-        self,
-        http: FeedClient,
-        appends: LogAppendClient,
-        target: SinkTarget,
-        settled: Settlement,
-        own: SinkPosition,
-    ) -> None:
+    def __init__(self, http: FeedClient, appends: LogAppendClient, task: _Task) -> None:
         self._http = http
         self._appends = appends
-        self._target = target
-        self._settled = settled
-        self._own = own
+        self._target, self._settled, self._own, self._kept = task
 
     async def put(self, part: FeedRows) -> Put:
         backoff = Backoff(first_s=RETRY_FIRST_S, delay_s_max=RETRY_DELAY_S_MAX)
@@ -116,6 +120,7 @@ class _Sink:
             last=last,
             found=found,
             settled=self._settled,
+            kept=self._kept.get(part.feed),
         )
         if place is None:
             return Put(part.feed, part.rows, last.first_sequence_id if last is not None else 0, written=False)

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import InvalidRequest
+from headrace.pipeline.addresses import absolute_file
 from headrace.pipeline.connection import RETRY_S
 from headrace.pipeline.sink.position import UNSETTLED, Settlement
 
@@ -33,7 +34,7 @@ DEFAULT_GRPC: Final = "127.0.0.1:8471"
 
 _NAMES: Final = {
     "endpoint", "grpc", "token-file", "ca-file", "feed", "feed-column", "agent-id", "shared", "order-by", "incarnation",
-    "retry-seconds", "replaces", "keep-batch", "repeat-batch", "batch-id",
+    "retry-seconds", "kept-in", "replaces", "keep-batch", "repeat-batch", "batch-id",
 }  # fmt: skip
 _SPARKS_OWN: Final = {"checkpointlocation", "queryname", "path"}
 """Options of ``writeStream`` itself, which Spark hands on in lower case."""
@@ -66,7 +67,10 @@ class SinkTarget:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """All that a task has to know. One of ``feed`` and ``feed_column`` is empty. ``batch_id``: batch writes only."""
+    """All that a task has to know. One of ``feed`` and ``feed_column`` is empty. ``batch_id``: batch writes only.
+
+    ``kept_in``: the driver's folder for what the query appended last, if it is not to be the checkpoint.
+    """
 
     target: SinkTarget
     order: tuple[OrderKey, ...]
@@ -74,6 +78,7 @@ class SinkOptions:
     feed_column: str = ""
     settled: Settlement = UNSETTLED
     batch_id: int | None = None
+    kept_in: str = ""
 
 
 def read_options(given: MutableMapping[str, str], schema: StructType, *, streaming: bool) -> SinkOptions:
@@ -104,8 +109,8 @@ def read_options(given: MutableMapping[str, str], schema: StructType, *, streami
         server=named.get("endpoint") or os.environ.get("HEADRACE_SERVER") or DEFAULT_SERVER,
         grpc=named.get("grpc") or os.environ.get("HEADRACE_GRPC") or DEFAULT_GRPC,
         agent_id=check_agent_id(named["agent-id"]),
-        token_file=named.get("token-file", ""),
-        ca_file=named.get("ca-file", ""),
+        token_file=absolute_file(named.get("token-file", "")),
+        ca_file=absolute_file(named.get("ca-file", "")),
         shared=_flag(named, "shared"),
         incarnation=named.get("incarnation", ""),
         retry_s=RETRY_S if retry_s is None else float(retry_s),
@@ -118,6 +123,7 @@ def read_options(given: MutableMapping[str, str], schema: StructType, *, streami
         feed_column=feed_column,
         settled=settled,
         batch_id=batch_id,
+        kept_in=named.get("kept-in", ""),
     )
     _check_columns(schema, options)
     return options

@@ -10,7 +10,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from headrace.errors import BatchChanged, BatchSplit, BatchStale, SinkTaken
+from headrace.errors import BatchChanged, BatchMissing, BatchSplit, BatchStale, SinkTaken
 from headrace.wire.documents import LastFrame
 from headrace.wire.versions import SINK_POSITION, check_readable
 
@@ -33,6 +33,14 @@ class SinkPosition(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     batch: _U64
     attempt: str
     task: _U64
+
+
+class LastAppend(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What a query itself remembers of its newest append to a feed: the ``batch``, and the entries that it became."""
+
+    batch: _U64
+    first_sequence_id: _U64
+    rows: _U64
 
 
 class Settlement(NamedTuple):
@@ -91,24 +99,35 @@ def place_of(
     last: LastFrame | None,
     found: SinkPosition | None,
     settled: Settlement,
+    kept: LastAppend | None = None,
 ) -> Place | None:
     """Return where the batch ``own`` of ``rows`` rows belongs; None if what stands there is to be kept unseen.
 
-    ``last`` and ``found`` are the producer's last append and its position, None if there never was one. Raises SinkTaken,
-    BatchStale, BatchSplit, and BatchChanged if the batch had another number of rows: an append of fewer would be taken for
-    a repeat of the stored one's beginning.
+    ``last`` and ``found`` are the producer's last append and its position, None if there never was one; ``kept`` is what the
+    query remembers. Raises SinkTaken, BatchMissing, BatchStale, BatchSplit, and BatchChanged if the batch had another number
+    of rows: an append of fewer would be taken for a repeat of the stored one's beginning.
     """
     at_end = Place(next_sequence_id, stored=False)
     if last is None or found is None:
+        if kept is not None:
+            raise _missing(own, kept, feed, "the feed knows no append of this agent id")
         return at_end
     where = f"the feed {feed}, entries {last.first_sequence_id} to {last.first_sequence_id + last.count - 1}"
+    is_there = f"its newest append of this agent id is batch {found.batch} of the query {found.query}"
     if found.query != own.query:
         if settled.replaces == found.query:
+            if kept is not None and last.first_sequence_id > kept.first_sequence_id:
+                raise _replaced(own, kept, where, found)
+            if kept is not None:
+                raise _missing(own, kept, feed, is_there)
             return at_end
         raise SinkTaken(
             f"{where}: the last append of this agent id is batch {found.batch} of the query {found.query}, "
             f"this is the query {own.query}"
         )
+    # A batch that was repeated stands behind the place that the query noted, until its commit notes the new one.
+    if kept is not None and (found.batch, last.first_sequence_id) < (kept.batch, kept.first_sequence_id):
+        raise _missing(own, kept, feed, f"{is_there}, as the entries from {last.first_sequence_id} on")
     if found.batch < own.batch:
         return at_end
     if found.batch > own.batch:
@@ -135,4 +154,22 @@ def changed(own: SinkPosition, rows: int, *, feed: str, last: LastFrame) -> Batc
     return BatchChanged(
         f"the feed {feed} holds batch {own.batch} of the query {own.query} as the entries {last.first_sequence_id} to "
         f"{last.first_sequence_id + last.count - 1}; it came again with {rows} rows that are not the same"
+    )
+
+
+def _replaced(own: SinkPosition, kept: LastAppend, where: str, found: SinkPosition) -> SinkTaken:
+    last = kept.first_sequence_id + kept.rows - 1
+    return SinkTaken(
+        f"{where}: they are batch {found.batch} of the query {found.query}, this is the query {own.query}, which was "
+        f"replaced since: its own newest batch was {kept.batch}, as the entries {kept.first_sequence_id} to {last}",
+        hint="Its checkpoint does not know what the other query wrote: go on with that query's, or with a new one and the "
+        "option replaces. To go on with this one all the same, delete headrace-appends.json from its folder.",
+    )
+
+
+def _missing(own: SinkPosition, kept: LastAppend, feed: str, there: str) -> BatchMissing:
+    last = kept.first_sequence_id + kept.rows - 1
+    return BatchMissing(
+        f"the feed {feed} has lost batch {kept.batch} of the query {own.query}, which stood there as the entries "
+        f"{kept.first_sequence_id} to {last}: {there}"
     )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from headrace.entries.lsn import Lsn
-from headrace.errors import JournalCorrupt, SequenceNotAvailable
+from headrace.errors import JournalCorrupt, SequenceLost, SequenceNotAvailable
+from headrace.pipeline.source.skipped import skipped
 from headrace.wire.columns import arrow_flags, record_batch
 from headrace.wire.documents import FeedView
 
@@ -157,7 +158,7 @@ class Ends:
                 first = int(ids[-1]) + 1
 
     def _read(self, first: int, last: int, incarnation: str) -> Iterator[Any]:
-        """Yield one answer of the server, or all batches of the archive up to what the server retains."""
+        """Yield one answer of the server, or all batches of the archive up to what the server has."""
         try:
             answer = self._feeds.frames(self._feed, first, last, incarnation=incarnation)
         except SequenceNotAvailable:
@@ -167,6 +168,11 @@ class Ends:
             if last < first:
                 raise
             yield from self._archive.batches(self._feed, incarnation, first, last, _ENDS)
+            return
+        except SequenceLost as lost:
+            yield from skipped(
+                self._feeds, self._archive, lost, feed=self._feed, first=first, last=last, names=_ENDS
+            )
             return
         batch = record_batch(answer.data, feed=self._feed, names=_ENDS)
         if batch.num_rows:

@@ -6,12 +6,14 @@ Columns: :data:`headrace.wire.columns.DDL`, or those of them that ``.schema(...)
     feeds               the feed's name, or several with commas between; required
     token-file          a file with a bearer token, at this path on the driver and on all workers
     ca-file             a PEM file of the authorities to trust, likewise
-    start               first entry: a sequence id, an LSN, an RFC 3339 time, oldest (default), head
+    start               first entry: a sequence id, an LSN, an RFC 3339 time, head, oldest (default; with an archive: the
+                        feed's first ever)
     end                 last entry (inclusive), likewise; head by default; batch reads only
     incarnation, lsn    of a bookmark: the only history to read, and the LSN of the entry before ``start``
     pushdown            batch reads: off (default), or once: fetch only what a filter can want. Only for a DataFrame that is
                         used once, in one place of one query: see :mod:`headrace.pipeline.pushing`
-    archive             URL of a folder of KWAL segments that hold what the server no longer retains
+    archive             URL of a folder of KWAL segments that hold what the server has no more
+    identity            file with the age identity that encrypted segments of the archive are read with
     listener            streams: hold retention under this name, and report what the sink has committed
     max-entries         streams: entries of one micro-batch at most (1000000)
     max-bytes           streams: stored bytes of one micro-batch, about (536870912)

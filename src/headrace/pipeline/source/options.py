@@ -9,6 +9,7 @@ from typing import Final
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest
+from headrace.pipeline.addresses import absolute_file, absolute_folder, identity_file
 from headrace.pipeline.connection import RETRY_S, Endpoint, connection
 from headrace.pipeline.source.archive import Archive
 from headrace.pipeline.source.ends import Limits
@@ -27,15 +28,18 @@ FEEDS_MAX: Final = 50
 """Feeds of one query: each has a connection of its own while new entries are waited for."""
 
 _BOTH: Final = {
-    "endpoint", "feeds", "token-file", "ca-file", "start", "incarnation", "lsn", "archive", "partition-entries",
-    "retry-seconds",
+    "endpoint", "feeds", "token-file", "ca-file", "start", "incarnation", "lsn", "archive", "identity",
+    "partition-entries", "retry-seconds",
 }  # fmt: skip
 _BATCH: Final = {"end", "pushdown"}
 _STREAM: Final = {"listener", "max-entries", "max-bytes"}
 
 
 class Options:
-    """The options of one read: InvalidRequest names the one that is wrong. Its values can be pickled."""
+    """The options of one read: InvalidRequest names the one that is wrong. Its values can be pickled.
+
+    Made on the driver: relative paths are those of the folder that it runs in.
+    """
 
     def __init__(self, given: Mapping[str, str], *, streaming: bool) -> None:
         """Check what is given, for a stream or for a batch read."""
@@ -43,7 +47,7 @@ class Options:
         self._check_names(streaming=streaming)
         self.feeds = self._feeds()
         retry_s = float(self._number("retry-seconds", int(RETRY_S)))
-        token_file, ca_file = self._given.get("token-file", ""), self._given.get("ca-file", "")
+        token_file, ca_file = (absolute_file(self._given.get(name, "")) for name in ("token-file", "ca-file"))
         server = self._given.get("endpoint") or os.environ.get("HEADRACE_SERVER") or DEFAULT_SERVER
         self.endpoint = Endpoint(server, token_file, ca_file, retry_s)
         self.start = self._given.get("start", "oldest")
@@ -51,7 +55,8 @@ class Options:
         self.listener = self._given.get("listener", "")
         if self.listener:
             check_agent_id(self.listener, "listener")
-        self.archive_url = self._given.get("archive", "")
+        self.archive_url = absolute_folder(self._given.get("archive", ""))
+        self._identity = identity_file(self._given.get("identity", ""))
         self.entries_max = self._number("max-entries", ENTRIES_MAX)
         self.limits = Limits(self.entries_max, self._number("max-bytes", BYTES_MAX))
         self.partition_entries = self._number("partition-entries", PARTITION_ENTRIES)
@@ -72,7 +77,7 @@ class Options:
 
     def archive(self, *, keep: bool = False) -> Archive | None:
         """Return the archive, if one is named; ``keep`` as there."""
-        return Archive(self.archive_url, keep=keep) if self.archive_url else None
+        return Archive(self.archive_url, keep=keep, identity=self._identity) if self.archive_url else None
 
     def planner(self) -> Planner:
         """Return a planner on a connection of this thread."""

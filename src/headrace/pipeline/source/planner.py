@@ -75,7 +75,7 @@ class FeedPlanner:
         """Return where a query that is asked to begin at ``moment`` begins. Raises what :meth:`next_end` does."""
         if moment == "oldest" or moment == "head":  # noqa: PLR1714  # mypy narrows only so
             view = self._look(None)
-            done = view.head_sequence_id if moment == "head" else max(0, view.oldest_sequence_id - 1)
+            done = view.head_sequence_id if moment == "head" else self._before_oldest(view)
             lsn = view.newest_lsn if moment == "head" and done else ""
             return Place(incarnation=view.incarnation, sequence_id=done, lsn=lsn)
         first = first_of(moment, self._feed, self.ends)
@@ -154,18 +154,25 @@ class FeedPlanner:
                 change_feed_id=self._feed,
             )
 
+    def _before_oldest(self, view: FeedView) -> int:
+        """Return the sequence id before the oldest entry that can be read; with an archive that is the feed's first."""
+        if self._archive is None:
+            return max(0, view.oldest_sequence_id - 1)
+        return self._done(Place(incarnation=view.incarnation, sequence_id=_before_first(view)), view)
+
     def _done(self, place: Place, view: FeedView) -> int:
         """Return the sequence id after which to read."""
         below = min(view.oldest_sequence_id - 1, view.head_sequence_id)
-        if place.sequence_id >= below:
-            return place.sequence_id
+        done = max(place.sequence_id, min(_before_first(view), below))
+        if done >= below:
+            return done
         try:
-            # A feed may begin above 1, and then nothing is missing below its oldest: the server knows which it is.
-            self._feeds.frames(self._feed, place.sequence_id + 1, place.sequence_id + 1)
+            # A server that does not say where the feed began does know whether anything is missing.
+            self._feeds.frames(self._feed, done + 1, done + 1)
         except SequenceNotAvailable:
             if self._archive is not None:
-                return place.sequence_id
-            raise _passed(self._feed, place.sequence_id, view.oldest_sequence_id) from None
+                return done
+            raise _passed(self._feed, done, view.oldest_sequence_id) from None
         return below
 
 
@@ -247,6 +254,11 @@ class Planner:
                 incarnation=view.incarnation, sequence_id=head, lsn=view.newest_lsn if head else ""
             )
         return Offset(heads)
+
+
+def _before_first(view: FeedView) -> int:
+    """Return the sequence id before the feed's first entry ever: a feed may begin above 1. 0 where that is not known."""
+    return max(0, view.first_sequence_id - 1)
 
 
 def _passed(feed: str, done: int, oldest: int) -> SequenceNotAvailable:

@@ -31,8 +31,6 @@ from headrace.wire.columns import DDL, SCHEMA
 
 WAIT_S: Final = 1.0
 """How long one look for new entries lasts: a process whose query was stopped meanwhile ends within it."""
-LISTENER: Final = "spark"
-"""Who waits for new entries where the option ``listener`` names nobody. It holds nothing back."""
 
 
 class FeedPartition(InputPartition):
@@ -163,7 +161,7 @@ class FeedStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableN
         if newest is not None:
             after = {name: place.sequence_id for name, place in newest.feeds.items()}
             server = connection(self._options.endpoint)
-            server.wait_past(after, listener or LISTENER, timeout_s, hold=bool(listener))
+            server.wait_past(after, listener, timeout_s, hold=bool(listener))
 
     def _limits(self, limit: ReadLimit) -> Limits:
         own = self._options.limits

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from headrace.errors import FeedRecreated, JournalCorrupt, SequenceNotAvailable
+from headrace.errors import FeedRecreated, JournalCorrupt, SequenceLost, SequenceNotAvailable
 from headrace.pipeline.source.archive import Archive
 from headrace.pipeline.source.ends import Feeds
 from headrace.pipeline.source.planner import Range
+from headrace.pipeline.source.skipped import skipped
 from headrace.wire.columns import record_batch
 
 
@@ -24,7 +25,8 @@ def read_batches(
 
     Each request carries the LSN of the entry before it, so that the server refuses a place in another history
     (FeedRecreated); the sequence ids must be dense and the last LSN the planned one. JournalCorrupt if entries are
-    missing from an answer. What retention has passed is read from ``archive``; SequenceNotAvailable if there is none.
+    missing from an answer. What retention has passed is read from ``archive``; SequenceNotAvailable if there is none. So
+    are entries that a repair skipped; SequenceLost if they can't be.
     """
     wanted = tuple(names)
     read = tuple(dict.fromkeys((*wanted, "sequence_id", "lsn")))
@@ -50,7 +52,7 @@ def read_batches(
 
 
 def _answered(feeds: Feeds, part: Range, read: tuple[str, ...], archive: Archive | None) -> Iterator[Any]:
-    """Yield what one answer of the server has of the part's beginning; or all that it no longer retains, of the archive."""
+    """Yield what one answer of the server has of the part's beginning; or all that it has no more, of the archive."""
     try:
         answer = feeds.frames(
             part.feed, part.first, part.last, incarnation=part.incarnation, lsn=part.lsn_before or None
@@ -66,6 +68,9 @@ def _answered(feeds: Feeds, part: Range, read: tuple[str, ...], archive: Archive
             ) from gone
         last = min(part.last, oldest - 1)
         yield from archive.batches(part.feed, part.incarnation, part.first, last, read)
+        return
+    except SequenceLost as lost:
+        yield from skipped(feeds, archive, lost, feed=part.feed, first=part.first, last=part.last, names=read)
         return
     yield record_batch(
         answer.data, feed=part.feed, first=part.first, last=part.last, names=read, where=part.feed

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.entries.entry import Op
+from headrace.pipeline.failures import failed_at
 from headrace.pipeline.tables.captured import CapturedTables, read_batch
 from headrace.pipeline.tables.catching_up import CatchingUp
 from headrace.pipeline.tables.ledger import Ledger, PublishedFile, PublishedTable, folder_of, newest_version
@@ -30,10 +32,11 @@ from headrace.pipeline.tables.merge import (
     create_empty,
     follow_schema,
 )
+from headrace.pipeline.tables.origins import begin_with, check_place, given_of, now_text, with_origins
 from headrace.pipeline.tables.parallel import run_all
 from headrace.pipeline.tables.schemas import PlacedSchema, TableName, read_cleared, read_schema, unfit
 from headrace.pipeline.tables.simple.plan import is_simple
-from headrace.pipeline.tables.states import LeftFolder, Reached
+from headrace.pipeline.tables.states import NO_VERSION, LeftFolder, Reached
 from headrace.pipeline.tables.upkeep import Upkeep
 
 SCHEMA: Final = "schema"
@@ -89,15 +92,23 @@ class Batches:
     """Applies micro-batches to the tables of one ledger; give it to ``foreachBatch``. Called by one thread at a time."""
 
     def __init__(
-        self, ledger: Ledger, done: Callable[[BatchDone], None], coming_back: CatchingUp | None = None
+        self,
+        ledger: Ledger,
+        done: Callable[[BatchDone], None],
+        coming_back: CatchingUp | None = None,
+        *,
+        compacted: bool = False,
     ) -> None:
-        """``done`` is told of every batch, on Spark's thread. ``coming_back``: brings stopped tables back."""
+        """``done`` is told of every batch, on Spark's thread. ``coming_back``: brings stopped tables back.
+
+        ``compacted``: entries that others overwrote may be missing before a batch, as in a base snapshot.
+        """
         self._ledger = ledger
         self._done = done
         self._coming_back = coming_back
+        self._compacted = compacted
         self._upkeep = Upkeep(ledger)
         self._captured = CapturedTables(ledger)
-        self._watermark: int | None = None
 
     def __call__(self, entries: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch: rows of the source, all its columns. Safe to repeat."""
@@ -107,6 +118,9 @@ class Batches:
             survey = survey_of(entries)
             if not survey.entries:
                 return
+            if not self._compacted:
+                check_place(self._ledger, survey.first)
+            begin_with(self._ledger, survey.first)
             touched = self._apply(entries, survey)
         finally:
             entries.unpersist()
@@ -114,7 +128,7 @@ class Batches:
             self._coming_back.serve(entries.sparkSession)
         shown = survey.whole and self._ledger.may_publish(survey.sequence_id)
         if shown:
-            self._publish(survey)
+            publish_moment(self._ledger, Reached(survey.sequence_id, survey.lsn))
             self._upkeep.published()
             if self._upkeep.work(entries.sparkSession):
                 publish_again(self._ledger)
@@ -131,14 +145,18 @@ class Batches:
         for name, value in EXACT_WRITES.items():
             spark.conf.set(name, value)
         found = self._controls(entries, survey)
-        if survey.captured or ledger.reached is not None or any(is_simple(row["value"]) for row in found):
+        captured = survey.captured or ledger.reached is not None or bool(ledger.tables)
+        if captured or any(is_simple(row["value"]) for row in found):
             ledger.begin(survey.sequence_id, [])
             plain = self._merge(entries, survey, {(): 0} if survey.has_plain_rows else {}, [])
             return plain + self._follow_capture(entries, survey)
         cleared, schemas = self._changes(found)
         ledger.begin(survey.sequence_id, schemas)
         touched = dict.fromkeys((part.table for part in survey.parts if part.rows), 0) | cleared
-        return self._merge(entries, survey, touched, schemas)
+        count = self._merge(entries, survey, touched, schemas)
+        if ledger.merged is None or ledger.merged.sequence_id < survey.sequence_id:
+            ledger.keep(merged=Reached(survey.sequence_id, survey.lsn))
+        return count
 
     def _follow_capture(self, entries: DataFrame, survey: Survey) -> int:
         """Bring captured tables up to the batch's end, and keep durably that they are."""
@@ -151,11 +169,16 @@ class Batches:
                 return 0
             entries = entries.where(F.col("sequence_id") > after)
         batch = read_batch(entries, after, survey.sequence_id)
-        outcome = self._captured.apply(batch, ledger.tables, ledger.update)
-        self._watermark = outcome.watermark or self._watermark
-        left = [LeftFolder(path, _now()) for path in outcome.erased]
-        reached = Reached(survey.sequence_id, survey.lsn)
-        ledger.keep(tables=outcome.tables, reached=reached, left=[*ledger.left, *left])
+        before = ledger.tables
+        outcome = self._captured.apply(batch, before, ledger.update)
+        left = [LeftFolder(path, now_text()) for path in outcome.erased]
+        known_ts = ledger.reached.commit_ts if ledger.reached is not None else 0
+        # Kept with the place: if the job dies before it publishes, no WATERMARK may come for long.
+        reached = Reached(survey.sequence_id, survey.lsn, outcome.watermark or known_ts)
+        copied = [one.table for one in batch.controls if one.control == "copy-begin"]
+        seen = [*(run.table for run in batch.runs), *(one.table for one in batch.controls)]
+        tables = with_origins(outcome.tables, before, copied, seen, ledger.start)
+        ledger.keep(tables=tables, reached=reached, **({"left": [*ledger.left, *left]} if left else {}))
         return outcome.touched
 
     def _merge(
@@ -176,13 +199,14 @@ class Batches:
         for table in sorted(touched):
             cleared_at = cleared.get(table, 0)
             rows = _rows_of(entries, table, cleared_at)
-            versions = ledger.schemas.of(table, survey.sequence_id)
+            versions = ledger.schemas.of(table, survey.sequence_id) if table else given_of(ledger)
             if table and not versions:
                 problem = "the feed has no schema entry of this table before its rows"
                 raise unfit(ledger.feed, survey.sequence_id, table, "", problem)
             batch = TableBatch(ledger.feed, table, rows, versions, cleared_at, table in patched)
-            jobs.append(partial(apply_batch, spark, ledger.to / folder_of(table), batch))
-        jobs += [partial(self._follow, spark, table) for table in sorted(described)]
+            merge = partial(apply_batch, spark, ledger.to / folder_of(table), batch)
+            jobs.append(partial(_naming, table, merge))
+        jobs += [partial(_naming, table, partial(self._follow, spark, table)) for table in sorted(described)]
         try:
             run_all(spark, jobs)
         finally:
@@ -217,32 +241,45 @@ class Batches:
                 cleared[table] = max(cleared.get(table, 0), place)
         return cleared, schemas
 
-    def _publish(self, survey: Survey) -> None:
-        ledger = self._ledger
-        before = ledger.published.commit_ts if ledger.published is not None else UNSET
-        ledger.publish(
-            PublishedFile(
-                feed=ledger.feed,
-                incarnation=ledger.incarnation,
-                sequence_id=survey.sequence_id,
-                lsn=survey.lsn,
-                published_at=_now(),
-                tables=newest_tables(ledger),
-                commit_ts=self._watermark if self._watermark is not None else before,
-                readable_from=2 if ledger.tables else 1,
-            )
+
+def _naming(table: TableName, job: Callable[[], None]) -> None:
+    """Do a table's part; what Spark raises in it comes out as one of our errors, and names the table."""
+    try:
+        job()
+    except (PySparkException, Py4JJavaError) as failure:
+        raise failed_at(failure, f"table {'.'.join(table) or 'of entries without a table'}") from None
+
+
+def publish_moment(ledger: Ledger, end: Reached) -> None:
+    """Publish every table at its newest version as the moment ``end``: all that is there must be merged up to it."""
+    before = ledger.published.commit_ts if ledger.published is not None else UNSET
+    commit_ts = ledger.reached.commit_ts if ledger.reached is not None else 0
+    ledger.publish(
+        PublishedFile(
+            feed=ledger.feed,
+            incarnation=ledger.incarnation,
+            sequence_id=end.sequence_id,
+            lsn=end.lsn,
+            published_at=now_text(),
+            tables=newest_tables(ledger),
+            commit_ts=commit_ts or before,
+            readable_from=2 if ledger.tables else 1,
         )
+    )
 
 
 def publish_again(ledger: Ledger) -> None:
     """Publish the same moment with the versions that its tables have now: rows are the same, files are others."""
     if ledger.published is not None:
         tables = newest_tables(ledger)
-        ledger.publish(msgspec.structs.replace(ledger.published, published_at=_now(), tables=tables))
+        ledger.publish(msgspec.structs.replace(ledger.published, published_at=now_text(), tables=tables))
 
 
 def newest_tables(ledger: Ledger) -> list[PublishedTable]:
-    """Return every table of a ledger at its newest version, but for those whose first rows are still being copied."""
+    """Return every table of a ledger at its newest version, but for those whose first rows are still being copied.
+
+    Of a stopped table that a resume has brought a part of the way, the version before that part.
+    """
     tables = []
     for table in [(), *ledger.schemas.tables()]:
         version = newest_version(ledger.to / folder_of(table))
@@ -250,14 +287,13 @@ def newest_tables(ledger: Ledger) -> list[PublishedTable]:
             tables.append(PublishedTable(table=list(table), path=folder_of(table), version=version))
     for one in ledger.tables:
         version = newest_version(ledger.to / one.path)
+        note = one.stopped
+        if note is not None and note.version is not UNSET:
+            version = note.version if note.version != NO_VERSION else None
         if version is not None and not one.copying:
-            after = UNSET if one.stopped is None else one.stopped.after
+            after = UNSET if note is None else note.after
             tables.append(PublishedTable(list(one.table), one.path, version, after))
     return tables
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def survey_of(entries: DataFrame) -> Survey:

@@ -19,15 +19,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.errors import HeadraceError, SimpleInvalid, SimpleUnsupported, ValueUnfit
-from headrace.pipeline.failures import error_of
+from headrace.pipeline.failures import failed_at
 from headrace.pipeline.tables import carrying
-from headrace.pipeline.tables.ledger import Ledger, free_folder, newest_version
-from headrace.pipeline.tables.merge import APP_ID, APP_VERSION
+from headrace.pipeline.tables.delta_log import newest_version
+from headrace.pipeline.tables.ledger import Ledger, free_folder
+from headrace.pipeline.tables.merge import APP_ID, APP_VERSION, SOURCE_AS_IT_IS, settings
 from headrace.pipeline.tables.parallel import run_all
 from headrace.pipeline.tables.simple.plan import Control, Run, cuts, plan
 from headrace.pipeline.tables.simple.state import TableState, stopped
 from headrace.pipeline.tables.simple.steps import Empty, Erase, Evolve, Make, Rows, Step, Stop
 from headrace.pipeline.tables.states import Begun, CapturedTable, StopNote
+from headrace.pipeline.tables.stretches import STRETCH_DDL, stretch_batches
 from headrace.runtime.logs import get_logger
 
 logger = get_logger("pipeline")
@@ -80,19 +82,25 @@ def read_batch(entries: DataFrame, after: int, last: int) -> Batch:
             bytes(row["value"]),
             row["source_s"],
         )
-        for row in wanted.orderBy("sequence_id").collect()
+        for row in sorted(wanted.collect(), key=lambda row: int(row["sequence_id"]))
     ]
-    below: Any = F.lit(0)
-    for place in cuts(controls):
-        below = below + (F.col("sequence_id") > place).cast("int")
+    return Batch(entries, controls, read_runs(entries, cuts(controls)), after, last)
+
+
+def read_runs(entries: DataFrame, places: Sequence[int]) -> list[Run]:
+    """Return where the rows of each table stand between ``places``, in order."""
+    rows = entries.where(F.col("control").isNull() & F.col("table").isNotNull()).select(
+        "table", "sequence_id"
+    )
+    if places:
+        rows = rows.mapInArrow(partial(stretch_batches, places=tuple(places)), STRETCH_DDL)
     found = (
-        entries.where(F.col("control").isNull() & F.col("table").isNotNull())
-        .groupBy("table", below.alias("cuts"))
+        rows.groupBy([name for name in rows.columns if name != "sequence_id"])
         .agg(F.min("sequence_id").alias("first"), F.max("sequence_id").alias("last"))
         .collect()
     )
     runs = [Run(tuple(row["table"]), row["first"], row["last"]) for row in found]
-    return Batch(entries, controls, sorted(runs, key=lambda run: run.first), after, last)
+    return sorted(runs, key=lambda run: run.first)
 
 
 class _Work:
@@ -117,6 +125,15 @@ class _Work:
         self.table = msgspec.structs.replace(self.table, **changes)
         self._keep(self.table)
 
+    def is_done(self) -> bool:
+        """Pass over the steps that are next and were done when this batch ran before; tell whether none is left."""
+        while self.done < len(self.steps):
+            step = self.steps[self.done]
+            if step.place > self.table.place or isinstance(step, Erase):
+                return False
+            self.passed(step)
+        return True
+
     def passed(self, step: Step) -> None:
         """The step is done."""
         self.state = step.state
@@ -136,25 +153,39 @@ class CapturedTables:
 
         ``only``: the identity of the one table that this is about. Raises what is no single table's fault.
         """
+        before = {one.identity: one for one in known}
+
+        def kept(table: CapturedTable) -> None:
+            old = before.get(table.identity)
+            # Until the batch is done, a table's state is the one that the batch begins with.
+            state, name = (old.state, old.table) if old is not None else (None, table.table)
+            keep(msgspec.structs.replace(table, state=state, table=name))
+
+        whole = Outcome(list(known), [], 0, None)
+        for part in _parts(batch, known):
+            done = self._apply(part, whole.tables, kept, only)
+            watermark = done.watermark if done.watermark is not None else whole.watermark
+            whole = Outcome(done.tables, whole.erased + done.erased, whole.touched + done.touched, watermark)
+        return whole
+
+    def _apply(self, batch: Batch, known: Sequence[CapturedTable], keep: Keep, only: int | None) -> Outcome:
         begin = [one.state for one in known if one.state is not None]
         found = plan(begin, batch.controls, batch.runs, feed=self._ledger.feed, only=only)
         works = self._works(batch, known, found.steps, keep)
         spark = batch.entries.sparkSession
-        spark.conf.set(APP_ID, f"headrace:{self._ledger.feed}:{self._ledger.incarnation}")
-        try:
+        application = f"headrace:{self._ledger.feed}:{self._ledger.incarnation}"
+        named = {APP_ID: application, APP_VERSION: str(batch.last)}
+        with settings(spark, SOURCE_AS_IT_IS | named):
             for work in works:
                 self._run(spark, batch, work, len(work.steps) - work.ends_with_rows)
             spark.conf.set(APP_VERSION, str(batch.last))
-            late = [work for work in works if work.failure is None and work.done < len(work.steps)]
+            late = [work for work in works if work.failure is None and not work.is_done()]
             # Only these at once: what names a commit's version is a setting of the session.
             run_all(spark, [partial(self._try, spark, batch, work, work.steps[-1]) for work in late])
             after = {state.identity: state for state in found.tables}
             for work in works:
                 while work.failure is not None:
                     self._stop(spark, batch, work, after)
-        finally:
-            spark.conf.unset(APP_ID)
-            spark.conf.unset(APP_VERSION)
         return _outcome(batch, known, works, after, found.watermark)
 
     def _works(
@@ -175,10 +206,8 @@ class CapturedTables:
 
     def _run(self, spark: SparkSession, batch: Batch, work: _Work, count: int) -> None:
         """Do the first ``count`` steps, one after the other, up to the one that fails."""
-        for step in work.steps[:count]:
-            if step.place <= work.table.place and not isinstance(step, Erase):
-                work.passed(step)  # this batch runs again, and the step was done
-                continue
+        while not work.is_done() and work.done < count:
+            step = work.steps[work.done]
             spark.conf.set(APP_VERSION, str(step.place))
             self._try(spark, batch, work, step)
             if work.failure is not None:
@@ -204,7 +233,7 @@ class CapturedTables:
                 case _:
                     work.note(place=step.place)
         except (HeadraceError, PySparkException) as failure:
-            error = error_of(failure)
+            error = failed_at(failure, f"table {'.'.join(work.table.table)}, sequence id {step.place}")
             unable = isinstance(step, Evolve) and isinstance(failure, AnalysisException)
             if not isinstance(error, STOPPING) and not unable:
                 raise error from None
@@ -214,10 +243,9 @@ class CapturedTables:
 
     def _evolve(self, spark: SparkSession, path: Path, work: _Work, step: Evolve) -> None:
         begun = work.table.begun
-        version = newest_version(path)
         if begun is None:
             carrying.check(spark, path, step)
-            begun = Begun(step.place, version or 0)
+            begun = Begun(step.place, newest_version(path) or 0)
             # The rows before it are merged: they would not fit the table any more if the batch ran again.
             place = max([work.table.place, *(one.place for one in work.steps[: work.done])])
             work.note(begun=begun, place=place)
@@ -226,7 +254,7 @@ class CapturedTables:
                 f"table {'.'.join(work.table.table)}: a change of its columns was cut short, and can't be finished",
                 hint=REBUILD_HINT,
             )
-        carrying.evolve(spark, path, step, (version or 0) - begun.version)
+        carrying.evolve(spark, path, step, begun.version)
         work.note(place=step.place, begun=None)
 
     def _stop(self, spark: SparkSession, batch: Batch, work: _Work, after: dict[int, TableState]) -> None:
@@ -252,11 +280,12 @@ class CapturedTables:
         self._run(spark, batch, work, len(work.steps))
 
     def _note_stop(self, work: _Work, code: str, reason: str, hint: str) -> None:
-        place = max([work.after, *(step.place for step in work.steps[: work.done])])
+        done = [step.place for step in work.steps[: work.done]]
+        after = max([work.after, *done])
         at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         published = self._ledger.published
         note = StopNote(
-            after=place,
+            after=after,
             state=work.state,
             code=code,
             reason=reason,
@@ -264,15 +293,36 @@ class CapturedTables:
             at=at,
             commit_ts=(published.commit_ts or None) if published is not None else None,
         )
-        work.note(stopped=note, place=place, begun=None)
+        # Not the batch's beginning: the step that failed may have that very place.
+        work.note(stopped=note, place=max([work.table.place, *done]), begun=None)
         logger.error(
             "a table is stopped",
             table=".".join(work.table.table),
-            after=place,
+            after=after,
             code=code,
             reason=reason,
             hint=hint,
         )
+
+
+def _parts(batch: Batch, known: Sequence[CapturedTable]) -> list[Batch]:
+    """Cut a batch where an earlier one, maybe a longer one, was cut behind a statement: so the same steps come again."""
+    done = {one.place for one in known}
+    begun = {one.begun.place for one in known if one.begun is not None}
+    # A change that was begun at another entry is the one that the row behind it brings, wherever a batch ends.
+    ends = [
+        one.sequence_id
+        for one in batch.controls
+        if one.sequence_id in done or (one.control == "ddl" and one.sequence_id in begun)
+    ]
+    parts, after = [], batch.after
+    for last in [*[end for end in ends if batch.after < end < batch.last], batch.last]:
+        controls = [one for one in batch.controls if after < one.sequence_id <= last]
+        # Every such place is one of those that runs are cut at.
+        runs = [one for one in batch.runs if after < one.first <= last]
+        parts.append(Batch(batch.entries, controls, runs, after, last))
+        after = last
+    return parts
 
 
 def _outcome(
@@ -291,9 +341,7 @@ def _outcome(
         else:
             # A batch that runs again may get past what stopped the table before.
             note = table.stopped if state.stopped else None
-            place = batch.last if note is None else table.place
             name = tuple(state.name)
-            there.append(
-                msgspec.structs.replace(table, state=state, table=name, place=place, stopped=note, begun=None)
-            )
+            # The place stays: the end of a batch may be that of a step of the next one.
+            there.append(msgspec.structs.replace(table, state=state, table=name, stopped=note, begun=None))
     return Outcome(there, erased, sum(work.merged for work in works), watermark)

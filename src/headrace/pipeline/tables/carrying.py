@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.errors import ValueUnfit
-from headrace.pipeline.tables.ledger import newest_version
-from headrace.pipeline.tables.merge import COLUMN_MAPPING, MAPPED_CHARACTERS
+from headrace.pipeline.tables.delta_log import USER_METADATA, commits_after, newest_version
+from headrace.pipeline.tables.merge import COLUMN_MAPPING, MAPPED_CHARACTERS, properties_of, settings
 from headrace.pipeline.tables.rows import GONE, SEQUENCE_ID, quoted
 from headrace.pipeline.tables.schemas import OWN_PREFIX
 from headrace.pipeline.tables.simple.rows import COMMIT_TS, OWN_DDL, typed_batches, typed_ddl
@@ -25,13 +25,20 @@ from headrace.pipeline.tables.simple.steps import Evolve, Reading, Rows, TableCo
 
 _NEWER: Final = f"(s.{COMMIT_TS} > t.{COMMIT_TS} OR (s.{COMMIT_TS} = t.{COMMIT_TS} AND s.{SEQUENCE_ID} > t.{SEQUENCE_ID}))"
 _NTZ: Final = "timestamp_ntz"
+_RANGED: Final = {"tinyint", "smallint", "int", "bigint", "string"}
+"""Types of keys, beside decimals, of which Delta knows the least and the greatest of a file."""
 _LAST: Final = f"{OWN_PREFIX}last"
-
-PROPERTIES: Final = {
-    "delta.logRetentionDuration": "interval 7 days",
-    "delta.deletedFileRetentionDuration": "interval 2 days",
+_ALTERING: Final = {
+    "SET TBLPROPERTIES",
+    "DROP COLUMNS",
+    "RENAME COLUMN",
+    "CHANGE COLUMN",
+    "CHANGE COLUMNS",
+    "ADD COLUMNS",
+    "REPLACE COLUMNS",
+    "WRITE",
 }
-"""What every table is made with, so that its log and files stay bounded. The job itself keeps what readers may rely on."""
+"""Delta's names of commits that may change a table's columns."""
 
 
 def make(spark: SparkSession, path: Path, columns: Sequence[TableColumn]) -> None:
@@ -58,16 +65,36 @@ def merge_rows(spark: SparkSession, path: Path, entries: DataFrame, step: Rows) 
         fresh.write.format("delta").mode("append").save(str(path))
         return
     columns = {quoted(name): f"s.{quoted(name)}" for name in rows.columns if name != GONE}
-    same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in step.reading.key)
-    (
-        DeltaTable.forPath(spark, str(path))
-        .alias("t")
-        .merge(rows.alias("s"), same)
-        .whenMatchedDelete(f"s.{GONE} AND {_NEWER}")
-        .whenMatchedUpdate(_NEWER, set=dict(columns))
-        .whenNotMatchedInsert(f"NOT s.{GONE}", values=dict(columns))
-        .execute()
-    )
+    same = F.expr(" AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in step.reading.key))
+    rows = rows.persist()
+    try:
+        (
+            DeltaTable.forPath(spark, str(path))
+            .alias("t")
+            .merge(rows.alias("s"), _within(rows, step.reading, same))
+            .whenMatchedDelete(f"s.{GONE} AND {_NEWER}")
+            .whenMatchedUpdate(_NEWER, set=dict(columns))
+            .whenNotMatchedInsert(f"NOT s.{GONE}", values=dict(columns))
+            .execute()
+        )
+    finally:
+        rows.unpersist()
+
+
+def _within(rows: DataFrame, reading: Reading, same: Column) -> Column:
+    """Return the condition ``same`` with what follows from it: between which keys rows are. Other files aren't read."""
+    kinds = {column.name: column.kind for column in reading.columns}
+    names = [name for name in reading.key if kinds[name] in _RANGED or kinds[name].startswith("decimal")]
+    if not names:
+        return same
+    ends = rows.agg(*[end(quoted(name)) for name in names for end in (F.min, F.max)]).first()
+    if ends is None or None in ends:
+        return same
+    for name, least, most in zip(names, ends[::2], ends[1::2], strict=True):
+        column = F.col(f"t.{quoted(name)}")
+        # As the column's own type: Delta's statistics do not help where it would be cast.
+        same = same & column.between(*[F.lit(end).cast(kinds[name]) for end in (least, most)])
+    return same
 
 
 def rows_of(entries: DataFrame, step: Rows) -> DataFrame:
@@ -101,21 +128,38 @@ def check(spark: SparkSession, path: Path, step: Evolve) -> None:
             )
 
 
-def evolve(spark: SparkSession, path: Path, step: Evolve, done: int) -> None:
-    """Give the table its new columns. ``done``: how many of this step's commits are there already."""
-    if step.in_place:
-        for statement in _statements(path, step)[done:]:
-            spark.sql(statement)
-    elif not done:
-        frame = spark.read.format("delta").load(str(path))
-        projected = [
-            F.expr(f"CAST({one.value.sql()} AS {one.kind})").alias(one.name) for one in step.projection
-        ]
-        rows = frame.select(SEQUENCE_ID, COMMIT_TS, *projected)
-        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-        # A transaction of its own: the place may be that of the last merge, which Delta would take for this commit.
-        writer = writer.option("txnAppId", "headrace:columns").option("txnVersion", str(step.place))
-        writer.options(**_properties(step.after)).save(str(path))
+def evolve(spark: SparkSession, path: Path, step: Evolve, since: int) -> None:
+    """Give the table its new columns. ``since``: the table's version before the step; what is done since is not done again.
+
+    The step's commits are told by a mark that they carry, so others may stand between them. ValueUnfit if one of those
+    changed the columns too.
+    """
+    mark = f"headrace:columns:{step.place}"
+    commits = list(commits_after(path, since))
+    done = sum(one.mark == mark for one in commits)
+    foreign = next((one for one in commits if one.mark != mark and one.operation in _ALTERING), None)
+    if foreign is not None:
+        raise ValueUnfit(
+            f"version {foreign.version} of the table, {foreign.operation}, came in the middle of a change of its columns",
+            sequence_id=step.place,
+            table=list(step.state.name),
+        )
+    with settings(spark, {USER_METADATA: mark}):
+        if step.in_place:
+            for statement in _statements(path, step)[done:]:
+                spark.sql(statement)
+        elif not done:
+            _write_anew(spark, path, step)
+
+
+def _write_anew(spark: SparkSession, path: Path, step: Evolve) -> None:
+    frame = spark.read.format("delta").load(str(path))
+    projected = [F.expr(f"CAST({one.value.sql()} AS {one.kind})").alias(one.name) for one in step.projection]
+    rows = frame.select(SEQUENCE_ID, COMMIT_TS, *projected)
+    writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    # A transaction of its own: the place may be that of the last merge, which Delta would take for this commit.
+    writer = writer.option("txnAppId", "headrace:columns").option("txnVersion", str(step.place))
+    writer.options(**_properties(step.after)).save(str(path))
 
 
 def _statements(path: Path, step: Evolve) -> list[str]:
@@ -151,5 +195,4 @@ def _ddl(columns: Sequence[TableColumn]) -> str:
 
 
 def _properties(columns: Sequence[TableColumn]) -> dict[str, str]:
-    odd = any(MAPPED_CHARACTERS & set(column.name) for column in columns)
-    return PROPERTIES | ({COLUMN_MAPPING: "name"} if odd else {})
+    return properties_of([column.name for column in columns])

@@ -25,16 +25,27 @@ SEEN_S: Final = 60.0
 
 
 def listener_of(ledger: Ledger) -> str:
-    """Return the name of the listener that holds for this folder: another folder's, or another path's, is another one."""
-    return f"tables-{hashlib.sha256(str(ledger.to).encode()).hexdigest()[:16]}"
+    """Return the name of the listener that holds for this folder.
+
+    It is another one for another folder, on another machine too, and for a copy of this one at another path.
+    """
+    whose = f"{ledger.instance} {ledger.to}"
+    return f"tables-{hashlib.sha256(whose.encode()).hexdigest()[:16]}"
 
 
 def place_of(ledger: Ledger) -> Place | None:
-    """Return up to where nothing is needed any more: what is published, or the first stop below it; None for nothing yet."""
+    """Return up to where nothing is needed any more: what is published, or the first stop below it; None for nothing yet.
+
+    A table that nothing in the feed can bring back but a copy holds nothing.
+    """
     published = ledger.published
     if published is None:
-        return None
-    least = min((one.stopped.after for one in ledger.tables if one.stopped is not None), default=None)
+        merged = ledger.merged  # such as a snapshot, whose moment is published with the first batch behind it
+        if merged is None or ledger.tables:
+            return None
+        return Place(incarnation=ledger.incarnation, sequence_id=merged.sequence_id, lsn=merged.lsn)
+    notes = [one.stopped for one in ledger.tables if one.stopped is not None]
+    least = min((note.after for note in notes if note.holds), default=None)
     if least is None or least >= published.sequence_id:
         return Place(incarnation=published.incarnation, sequence_id=published.sequence_id, lsn=published.lsn)
     return Place(incarnation=published.incarnation, sequence_id=least)

@@ -17,20 +17,29 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
+from headrace.errors import SequenceNotAvailable
 from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.failures import error_of
+from headrace.pipeline.lag import lag_of
 from headrace.pipeline.source.feed import DEFAULT_SERVER, FORMAT, register
 from headrace.pipeline.source.planner import BYTES_MAX, ENTRIES_MAX
 from headrace.pipeline.supervision import FOLLOWING, ONCE, Restart, Seen, start_query, supervise
-from headrace.pipeline.tables.batches import BatchDone, Batches, publish_again
-from headrace.pipeline.tables.beginning import begin_stopped
+from headrace.pipeline.tables.batches import BatchDone, Batches, publish_again, publish_moment
+from headrace.pipeline.tables.beginning import begin_at, check_checkpoint
 from headrace.pipeline.tables.catching_up import CatchingUp
-from headrace.pipeline.tables.holding import Holding
+from headrace.pipeline.tables.given import keep_given, read_ddl, schema_of
+from headrace.pipeline.tables.holding import Holding, listener_of
+from headrace.pipeline.tables.hydrating import LeftOff, begin_with_snapshot, end_lease
 from headrace.pipeline.tables.ledger import Ledger, PublishedFile, local_folder, read_published
 from headrace.pipeline.tables.moments import MOMENTS, python_value, sql_number
+from headrace.pipeline.tables.origins import SNAPSHOT
 from headrace.pipeline.tables.reader import NothingPublished, delta_frame, published_moment
 from headrace.pipeline.tables.rows import quoted
 from headrace.pipeline.tables.schemas import TableName
+from headrace.pipeline.tables.simple.dates import text_of as irregular_text
+from headrace.runtime.logs import get_logger
+
+logger = get_logger("pipeline")
 
 __all__ = [
     "NothingPublished",
@@ -47,12 +56,18 @@ INTERVAL: Final = "1 second"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Where a running job is. ``lag``: entries that the feed has beyond it, None while the server does not answer."""
+    """Where a running job is. ``watermark``: the commitTs that is published, None on feeds without one.
+
+    ``lag``: entries that the feed has beyond it, ``lag_seconds``: how long ago the last one that is merged was appended, 0
+    at the head; None while they are not known.
+    """
 
     batches: int
     entries: int
     sequence_id: int
+    watermark: int | None
     lag: int | None
+    lag_seconds: float | None
     entries_per_second: float
 
 
@@ -67,7 +82,11 @@ class StoppedTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a job did, and what its tables show now (None: nothing was ever published); the tables that are stopped."""
+    """What a job did, and what its tables show now (None: nothing was ever published); the tables that are stopped.
+
+    ``started_from``: what the tables begin with (:class:`~headrace.pipeline.tables.states.Start`), None if an older version
+    began them.
+    """
 
     feed: str
     to: str
@@ -75,6 +94,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     entries: int
     seconds: float
     published: PublishedFile | None
+    started_from: str | None = None
     stopped: list[StoppedTable] = []
 
 
@@ -92,6 +112,7 @@ def run_tables(
     bytes_max: int = BYTES_MAX,
     retry_s: float | None = None,
     archive: str = "",
+    schema: str = "",
     progress: Callable[[Progress], None] | None = None,
     restarting: Callable[[Restart], None] | None = None,
     stop: threading.Event | None = None,
@@ -101,44 +122,49 @@ def run_tables(
     ``to`` is a folder that driver and workers reach by the same path; ``checkpoint`` (default: inside it) is Spark's
     record of how far the query is. Safe to stop or kill at any point: the next run goes on exactly there. A batch holds
     about ``entries_max`` entries. ``archive``: URL of a folder of KWAL segments that hold what the server has dropped.
+    ``schema``: Spark DDL of the members of entries that name no table; the first run's is kept.
     ``progress`` is called every second, on the caller's thread. A job without ``once`` outlives failures that pass:
     ``restarting`` is told of each. A captured table that can't be followed is stopped, and the others go on.
 
     Raises ValueUnfit (nothing is published that does not hold it), FeedRecreated, SequenceNotAvailable,
-    ServerUnreachable, FeedNotFound, DataFolderLocked, ConfigInvalid, FormatTooNew, QueryFailed.
+    CheckpointAhead, ServerUnreachable, FeedNotFound, DataFolderLocked, ConfigInvalid, FormatTooNew, QueryFailed.
     """
     register(spark)
     endpoint = Endpoint(server, token_file, ca_file, *(() if retry_s is None else (retry_s,)))
     folder = local_folder(to)
     with Connection(endpoint) as server_now:
         ledger = Ledger(folder, feed, server_now.feed(feed).incarnation)
-    run = _Run(endpoint, ledger, progress)
+    stop = stop or threading.Event()
+    run = _Run(endpoint, ledger, progress, stop)
     try:
+        if schema:
+            keep_given(ledger, schema_of(read_ddl(schema)))
         common = _options(endpoint, ledger, archive)
         limits = {"max-entries": str(entries_max), "max-bytes": str(bytes_max)}
-        with Connection(endpoint) as server_now:
-            begin_stopped(ledger, server_now, archive=bool(archive))
+        _begin(spark, ledger, endpoint, run, archive=bool(archive))
+        place = str(checkpoint or ledger.folder / "checkpoint")
+        check_checkpoint(ledger, place)
         coming_back = CatchingUp(ledger, common, entries_max)
-        try:
-            if coming_back.serve(spark) and _is_whole(ledger):
-                publish_again(ledger)
-            options = common | _start(ledger, archive) | limits
-            entries = spark.readStream.format(FORMAT).options(**options).load()
-            writer = entries.writeStream.foreachBatch(Batches(ledger, run.batch_done, coming_back))
-            writer = writer.queryName(f"headrace tables of {feed}")
-            trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=INTERVAL)
-            place = str(checkpoint or ledger.folder / "checkpoint")
-            supervise(
-                lambda: start_query(spark, trigger, place),
-                stop=stop,
-                look=run.look,
-                restarting=restarting,
-                terms=ONCE if once else FOLLOWING,
-            )
-        except PySparkException as error:
-            raise error_of(error) from None
+        if coming_back.serve(spark, run.goes_on) and _is_whole(ledger):
+            publish_again(ledger)
+        options = common | _start(ledger) | limits
+        entries = spark.readStream.format(FORMAT).options(**options).load()
+        writer = entries.writeStream.foreachBatch(Batches(ledger, run.batch_done, coming_back))
+        writer = writer.queryName(f"headrace tables of {feed}")
+        trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=INTERVAL)
+        supervise(
+            lambda: start_query(spark, trigger, place),
+            stop=stop,
+            look=run.look,
+            restarting=restarting,
+            terms=ONCE if once else FOLLOWING,
+        )
         run.told()
         return run.summary()
+    except LeftOff:
+        return run.summary()
+    except PySparkException as error:
+        raise error_of(error) from None
     finally:
         run.close()
         ledger.close()
@@ -167,12 +193,40 @@ def _options(endpoint: Endpoint, ledger: Ledger, archive: str) -> dict[str, str]
     return options | {name: value for name, value in more.items() if value}
 
 
-def _start(ledger: Ledger, archive: str) -> dict[str, str]:
+def _start(ledger: Ledger) -> dict[str, str]:
     """Return where the stream begins without a checkpoint: after what is merged, so a lost checkpoint does no harm."""
-    place = ledger.reached or ledger.published
+    place = ledger.merged or ledger.published
     if place is not None:
-        return {"start": str(place.sequence_id + 1), "lsn": place.lsn}
-    return {"start": "1"} if archive else {}
+        return {"start": str(place.sequence_id + 1)} | ({"lsn": place.lsn} if place.lsn else {})
+    return {"start": str(ledger.start.after + 1)} if ledger.start is not None else {}
+
+
+def _begin(spark: SparkSession, ledger: Ledger, endpoint: Endpoint, run: _Run, *, archive: bool) -> None:
+    """Decide with what the tables begin, say it, and bring a snapshot in if it is that."""
+    fresh = ledger.merged is None and not ledger.begun
+    listener = listener_of(ledger)
+    try:
+        with Connection(endpoint) as server:
+            start = begin_at(ledger, server, archive=archive)
+    except SequenceNotAvailable as unreached:
+        try:
+            start = begin_with_snapshot(
+                spark, ledger, endpoint, listener, unreached=unreached, stop=run.stopping
+            )
+        except LeftOff:
+            end_lease(endpoint, listener, ledger.feed)
+            raise
+    if start is not None and fresh:
+        logger.info("tables begin", feed=ledger.feed, started_from=start.source, after=start.after)
+    merged = ledger.merged
+    if start is None or start.source != SNAPSHOT or ledger.published is not None or merged is None:
+        return
+    # Until something is published: whoever was killed before this has a lease still.
+    run.told()
+    end_lease(endpoint, listener, ledger.feed)
+    # Where the feed has more than the snapshot, the next batch shows it with that.
+    if merged.lsn and merged.sequence_id == start.after and ledger.may_publish(start.after):
+        publish_moment(ledger, merged)
 
 
 def _is_whole(ledger: Ledger) -> bool:
@@ -180,7 +234,7 @@ def _is_whole(ledger: Ledger) -> bool:
 
     Not after a batch that was cut: some tables are merged further then.
     """
-    published, reached = ledger.published, ledger.reached
+    published, reached = ledger.published, ledger.merged
     if published is None or reached is None or published.sequence_id != reached.sequence_id:
         return False
     return ledger.may_publish(published.sequence_id)
@@ -190,8 +244,13 @@ class _Run:
     """One run of the job: counts its batches and tells how it goes."""
 
     def __init__(
-        self, endpoint: Endpoint, ledger: Ledger, progress: Callable[[Progress], None] | None
+        self,
+        endpoint: Endpoint,
+        ledger: Ledger,
+        progress: Callable[[Progress], None] | None,
+        stopping: threading.Event,
     ) -> None:
+        self.stopping = stopping
         # Progress must not wait for a server that is away.
         self._server = Connection(endpoint._replace(retry_s=0.0))
         self._ledger = ledger
@@ -213,26 +272,35 @@ class _Run:
         """Tell the server what the tables still need."""
         self._holding.tell()
 
+    def goes_on(self) -> bool:
+        """Tell the server what the tables still need, and return whether the job is to go on."""
+        self._holding.tell()
+        return not self.stopping.is_set()
+
     def look(self, seen: Seen) -> None:
         self._holding.tell()
         if self._progress is not None:
-            self._progress(self._now())
+            self._progress(self._now(seen))
 
-    def _now(self) -> Progress:
+    def _now(self, seen: Seen) -> Progress:
         with self._lock:
             batches, entries, sequence_id = self._batches, self._entries, self._sequence_id
         try:
             head = self._server.feed(self._ledger.feed).head_sequence_id
-            lag = max(0, head - sequence_id)
         except Exception:  # noqa: BLE001  # progress is told as far as it is known; the query itself judges the server
-            lag = None
+            head = None
+        lag = lag_of(seen.ends, self._ledger.feed, head, sequence_id, time.time())
         elapsed = time.monotonic() - self._started
+        published = self._ledger.published
+        mark = published.commit_ts if published is not None else UNSET
         return Progress(
             batches=batches,
             entries=entries,
             sequence_id=sequence_id,
-            lag=lag,
-            entries_per_second=entries / elapsed if elapsed else 0.0,
+            watermark=None if mark is UNSET else mark,
+            lag=lag.entries,
+            lag_seconds=lag.seconds,
+            entries_per_second=round(entries / elapsed, 1) if elapsed else 0.0,
         )
 
     def close(self) -> None:
@@ -246,6 +314,7 @@ class _Run:
             entries=self._entries,
             seconds=round(time.monotonic() - self._started, 3),
             published=self._ledger.published,
+            started_from=self._ledger.start.source if self._ledger.start is not None else None,
             stopped=[
                 StoppedTable(
                     table=list(one.table),
@@ -255,7 +324,7 @@ class _Run:
                     hint=note.hint,
                 )
                 for one in self._ledger.tables
-                if (note := one.stopped) is not None
+                if (note := one.stopped) is not None and note.counts
             ],
         )
 
@@ -281,7 +350,8 @@ def iter_rows(spark: SparkSession, to: str) -> Iterator[tuple[TableName, dict[st
     """Yield every published row with its table's name, one table at a time: for comparisons, not for large tables.
 
     Dates are ``date``, timestamps ``datetime`` in UTC, those without a zone naive. One that Python has none of is the text
-    it has in a feed: ``infinity``, ``294246-12-31T23:59:59+00:00``, ``0044-03-15 BC`` (docs/formats/tables.md).
+    it has in a feed: ``infinity``, ``294246-12-31T23:59:59+00:00``, ``0044-03-15 BC``, ``0000-00-00``,
+    ``2020-00-10 12:00:00`` (docs/formats/tables.md).
     """
     for table, frame in read_tables(spark, to).items():
         kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
@@ -293,5 +363,6 @@ def iter_rows(spark: SparkSession, to: str) -> Iterator[tuple[TableName, dict[st
                 if isinstance(value, bytearray):
                     found[name] = bytes(value)
                 elif name in moments and value is not None:
-                    found[name] = python_value(value, moments[name])
+                    kind = moments[name]
+                    found[name] = irregular_text(value, kind) or python_value(value, kind)
             yield table, found

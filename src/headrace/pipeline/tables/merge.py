@@ -6,7 +6,8 @@ version it has, so a batch that runs again changes nothing, whatever the query o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.entries.entry import Op
+from headrace.pipeline.tables.delta_log import newest_version
 from headrace.pipeline.tables.folding import PLAIN_DDL, SEED, folded_batches, plain_batches
-from headrace.pipeline.tables.ledger import newest_version
 from headrace.pipeline.tables.moments import MOMENTS, sql_number
 from headrace.pipeline.tables.rows import (
     CHANGE_DDL,
@@ -39,6 +40,14 @@ COLUMN_MAPPING: Final = "delta.columnMapping.mode"
 MAPPED_CHARACTERS: Final = set(" ,;{}()\n\t=")
 """Characters that a column's name can have only where Delta keeps names apart from the files' own."""
 
+PROPERTIES: Final = {
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.deletedFileRetentionDuration": "interval 2 days",
+    "delta.enableExpiredLogCleanup": "false",
+}
+"""What every table is made with. The job alone removes old files and old commits: it knows which versions are still needed,
+Delta would go by their age."""
+
 EXACT_WRITES: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -47,12 +56,37 @@ EXACT_WRITES: Final = {
 default's nanoseconds (INT96) wrap around in other readers before 1677 and after 2262."""
 
 
+SOURCE_AS_IT_IS: Final = {
+    "spark.databricks.delta.merge.materializeSource": "none",
+    "spark.databricks.delta.merge.failSourceCachedAfterMaterialization": "false",
+}
+"""Session settings with which MERGE makes no copy of its source: for one that is persisted, and the same whenever it is
+computed again."""
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Let session settings be ``wanted`` within the ``with``."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
 class TableBatch(NamedTuple):
     """What a batch holds of one table.
 
     ``rows``: its entries (``rows.CHANGE_DDL``), none of them below ``cleared_at``, the sequence id of
     the batch's last entry that clears the table (0: none does). ``versions``: the table's schemas in feed order, up to
-    the batch's end; none for the table without types. ``patched``: patches are among the rows.
+    the batch's end, or what was given for the table without a name; none if that has no types. ``patched``: patches are
+    among the rows.
     """
 
     feed: str
@@ -70,14 +104,14 @@ def apply_batch(spark: SparkSession, path: Path, batch: TableBatch) -> None:
     text of a JVM error.
     """
     exists = newest_version(path) is not None
-    if exists:
+    if exists and batch.table:  # what an operator gave stays as it is
         follow_schema(spark, path, batch.versions)
     typed = _typed(batch, _net(spark, path, batch, exists=exists))
     if exists:
         _merge(spark, path, typed, batch.cleared_at)
     else:
         rows = typed.where(~F.col(GONE)).drop(GONE)
-        rows.write.format("delta").options(**_properties(rows.columns)).mode("append").save(str(path))
+        rows.write.format("delta").options(**properties_of(rows.columns)).mode("append").save(str(path))
 
 
 def follow_schema(spark: SparkSession, path: Path, versions: Sequence[PlacedSchema]) -> None:
@@ -99,7 +133,7 @@ def create_empty(spark: SparkSession, path: Path, newest: PlacedSchema) -> None:
     """Make the table of a schema that has no rows yet, if it isn't there."""
     if newest_version(path) is None:
         rows = spark.createDataFrame([], typed_ddl(newest.schema)).drop(GONE)
-        rows.write.format("delta").options(**_properties(rows.columns)).mode("append").save(str(path))
+        rows.write.format("delta").options(**properties_of(rows.columns)).mode("append").save(str(path))
 
 
 def _net(spark: SparkSession, path: Path, batch: TableBatch, *, exists: bool) -> DataFrame:
@@ -147,7 +181,10 @@ def _typed(batch: TableBatch, net: DataFrame) -> DataFrame:
         # Folded rows stand under the newest schema's names, whatever they were made of.
         versions = (PlacedSchema(sequence_id=0, schema=lenient(versions[-1].schema)),)
     into = partial(typed_batches, versions=versions, feed=batch.feed, table=batch.table)
-    return net.mapInArrow(into, typed_ddl(versions[-1].schema))
+    typed = net.mapInArrow(into, typed_ddl(versions[-1].schema))
+    if batch.table or "key" in {name.lower() for name in typed.columns}:
+        return typed
+    return typed.withColumn("key", F.expr(f"try_validate_utf8(CAST({KEY} AS STRING))"))
 
 
 def _merge(spark: SparkSession, path: Path, typed: DataFrame, cleared_at: int) -> None:
@@ -166,9 +203,10 @@ def _merge(spark: SparkSession, path: Path, typed: DataFrame, cleared_at: int) -
     merge.execute()
 
 
-def _properties(columns: Sequence[str]) -> dict[str, str]:
+def properties_of(columns: Sequence[str]) -> dict[str, str]:
+    """Return the properties that a table of these columns is made with."""
     needed = any(MAPPED_CHARACTERS & set(name) for name in columns)
-    return {COLUMN_MAPPING: "name"} if needed else {}
+    return PROPERTIES | ({COLUMN_MAPPING: "name"} if needed else {})
 
 
 def _statements(path: Path, change: Evolution, kinds: dict[str, str]) -> list[str]:

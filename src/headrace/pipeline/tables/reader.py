@@ -13,6 +13,7 @@ Delta's own reader, which skips files by their statistics: prefer it where you h
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -89,17 +90,21 @@ def read_table(spark: SparkSession, to: str, table: TableName, *, stopped: bool 
 
 def delta_frame(spark: SparkSession, to: str, table: PublishedTable) -> DataFrame:
     """Return one version of a table, with the source's columns alone."""
-    path = str(local_folder(to) / table.path)
+    frame = version_frame(spark, local_folder(to) / table.path, table.version)
+    return frame.drop(*[name for name in frame.columns if name.startswith(OWN_PREFIX)])
+
+
+def version_frame(spark: SparkSession, path: Path, version: int) -> DataFrame:
+    """Return one version of a Delta table, with all its columns."""
     before = spark.conf.get(_OLD_REFUSED, None)
     spark.conf.set(_OLD_REFUSED, "false")  # what is published has all its files, however long it stands
     try:
-        frame = spark.read.format("delta").option("versionAsOf", table.version).load(path)
+        return spark.read.format("delta").option("versionAsOf", version).load(str(path))
     finally:
         if before is None:
             spark.conf.unset(_OLD_REFUSED)
         else:
             spark.conf.set(_OLD_REFUSED, before)
-    return frame.drop(*[name for name in frame.columns if name.startswith(OWN_PREFIX)])
 
 
 class FilesPartition(InputPartition):

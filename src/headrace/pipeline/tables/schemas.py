@@ -67,10 +67,18 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 class PlacedSchema(msgspec.Struct, frozen=True, rename="kebab"):
-    """A schema and the sequence id of its entry: it is in force for the rows above it."""
+    """A schema and the sequence id of its entry: it is in force for the rows above it.
+
+    Those that a snapshot brings stand at one place, below all that the snapshot stands for.
+    """
 
     sequence_id: int
     schema: TableSchema
+
+    @property
+    def identity(self) -> tuple[int, TableName]:
+        """What tells it from others, in feed order."""
+        return self.sequence_id, self.schema.name
 
 
 class _Cleared(msgspec.Struct, frozen=True):
@@ -117,13 +125,13 @@ def read_cleared(value: bytes, *, feed: str, sequence_id: int) -> TableName:
 def unfit(feed: str, sequence_id: int, table: TableName, column: str, problem: str) -> ValueUnfit:
     """Return the error for a value that doesn't fit, in one line that names where it stands."""
     places = [f"feed {feed}", f"sequence id {sequence_id}"]
-    places += [f"table {'.'.join(table)}"] if table else []
+    places += [f"table {'.'.join(table)}"] if any(table) else []
     places += [f"column {column}"] if column else []
     return ValueUnfit(
         f"{', '.join(places)}: {' '.join(problem.split())}",
         change_feed_id=feed,
         sequence_id=sequence_id,
-        table=list(table) or None,
+        table=list(table) if any(table) else None,
         column=column or None,
     )
 
@@ -136,9 +144,9 @@ class SchemaHistory:
 
     def add(self, found: Iterable[PlacedSchema]) -> bool:
         """Add schemas; one that is there already (a batch that runs again) changes nothing. True if any was new."""
-        known = {one.sequence_id for one in self.placed}
-        fresh = [one for one in found if one.sequence_id not in known]
-        self.placed = sorted([*self.placed, *fresh], key=lambda one: one.sequence_id)
+        known = {one.identity for one in self.placed}
+        fresh = [one for one in found if one.identity not in known]
+        self.placed = sorted([*self.placed, *fresh], key=lambda one: one.identity)
         return bool(fresh)
 
     def of(self, table: TableName, last: int | None = None) -> list[PlacedSchema]:

@@ -5,6 +5,7 @@ Read from the ledger's files and the server; the job may run or not, and Spark i
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Final
@@ -14,22 +15,36 @@ import msgspec
 from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError
 from headrace.pipeline.connection import Connection, Endpoint
-from headrace.pipeline.tables.ledger import PublishedFile, read_published, read_tables_file
+from headrace.pipeline.tables.ledger import PublishedFile, TablesFile, read_published, read_tables_file
+from headrace.pipeline.tables.origins import origin_of
 from headrace.pipeline.tables.reader import NothingPublished
-from headrace.pipeline.tables.states import CapturedTable, StopNote
+from headrace.pipeline.tables.requests import waiting_requests
+from headrace.pipeline.tables.schemas import TableName, table_name
+from headrace.pipeline.tables.states import (
+    FORGOTTEN,
+    GONE,
+    UNSEEN,
+    CapturedTable,
+    Refusal,
+    Start,
+    StopNote,
+)
 
-_COPIED: Final = {"table-stopped", "sequence-not-available"}
+_COPIED: Final = {"table-stopped", GONE, UNSEEN, FORGOTTEN}
 """Codes of stops that a repetition can't mend: what is missing has to come once more."""
 
 
 class TableStanding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """One table.
 
-    ``state``: ``running``, ``stopped``, or ``copying``: its first rows are not all there, so it is not published yet.
+    ``state``: ``running``, ``stopped``, ``copying``: its first rows are not all there, so it is not published yet,
+    ``unseen``: it is from before the tables' start, and no entry of it came since, or ``forgotten`` by an operator.
     ``sequence_id``: all its entries up to there are in it. ``lag_entries``: entries of the feed above that, of all tables,
     None if the server does not say; ``lag_s``: seconds since the first of them may have been committed. ``commit_ts``: the
-    greatest WATERMARK below; None where there was none. The rest is of a stopped one: why, and ``next``, the command that
-    helps.
+    greatest WATERMARK below; None where there was none. ``started_from``: what its first rows came from: ``feed``,
+    ``archive``, ``snapshot``, ``copy``; None if an older version began it. ``request``: what an operator asked and was not
+    served yet; ``refused``: the last request that could not be served. The rest is of a stopped one: why, and ``next``, the
+    command that helps.
     """
 
     table: list[str]
@@ -40,6 +55,9 @@ class TableStanding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     lag_entries: int | None
     lag_s: float | None
     commit_ts: int | None
+    started_from: str | None = None
+    request: str | None = None
+    refused: Refusal | None = None
     code: str | None = None
     reason: str | None = None
     hint: str | None = None
@@ -47,7 +65,10 @@ class TableStanding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The tables of one folder. ``server_error``: why the server did not say where the feed is, None if it did."""
+    """The tables of one folder.
+
+    ``start``: where they begin. ``server_error``: why the server did not say where the feed is, None if it did.
+    """
 
     feed: str
     incarnation: str
@@ -59,12 +80,15 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     lag_entries: int | None
     lag_s: float | None
     server_error: str | None
+    start: Start | None = None
     tables: list[TableStanding]
 
     @property
     def in_order(self) -> bool:
-        """Whether no table is stopped, and the server answered."""
-        return self.server_error is None and all(one.state != "stopped" for one in self.tables)
+        """Whether every table is there or was let go, and the server answered."""
+        return self.server_error is None and all(
+            one.state not in {"stopped", "unseen"} for one in self.tables
+        )
 
 
 def read_standing(to: Path, endpoint: Endpoint) -> Standing:
@@ -73,41 +97,43 @@ def read_standing(to: Path, endpoint: Endpoint) -> Standing:
     if moment is None:
         raise NothingPublished(f"{to} has no published tables")
     head, error = _head(moment, endpoint)
-    stopped = {one.table: one for one in (file.tables or () if file is not None else ()) if one.stopped}
+    captured = {one.table: one for one in (file.tables or () if file is not None else ())}
     published = {tuple(one.table): one for one in moment.tables}
-    lag, seconds = _lag(head, moment.sequence_id, moment)
+    start = (file.start or None) if file is not None else None
+    lag, seconds = _lag(head, moment)
+
+    def following(name: TableName, path: str, version: int | None) -> TableStanding:
+        return TableStanding(
+            table=list(name),
+            path=path,
+            version=version,
+            state="running" if version is not None else "copying",
+            sequence_id=moment.sequence_id,
+            lag_entries=lag,
+            lag_s=seconds,
+            commit_ts=(moment.commit_ts or None) if version is not None else None,
+            started_from=_origin(name, file) or None,
+        )
+
     tables = [
-        TableStanding(
-            table=list(one.table),
-            path=one.path,
-            version=one.version,
-            state="running",
-            sequence_id=moment.sequence_id,
-            lag_entries=lag,
-            lag_s=seconds,
-            commit_ts=moment.commit_ts or None,
-        )
+        following(name, one.path, one.version)
         for name, one in published.items()
-        if name not in stopped
+        if name not in captured or captured[name].stopped is None
     ]
-    tables += [
-        TableStanding(
-            table=list(one.table),
-            path=one.path,
-            version=None,
-            state="copying",
-            sequence_id=moment.sequence_id,
-            lag_entries=lag,
-            lag_s=seconds,
-            commit_ts=None,
-        )
-        for one in (file.tables or () if file is not None else ())
-        if one.copying
-    ]
-    for name, table in stopped.items():
+    tables += [following(name, one.path, None) for name, one in captured.items() if one.copying]
+    for name, table in captured.items():
         if table.stopped is not None:
             version = published[name].version if name in published else None
             tables.append(_stopped(to, table, table.stopped, version, head))
+    asked = {one.table: one.word for one in waiting_requests(to)}
+    tables = [
+        msgspec.structs.replace(
+            one,
+            request=asked.get(tuple(one.table)),
+            refused=captured[name].refused if (name := tuple(one.table)) in captured else None,
+        )
+        for one in tables
+    ]
     return Standing(
         feed=moment.feed,
         incarnation=moment.incarnation,
@@ -119,8 +145,20 @@ def read_standing(to: Path, endpoint: Endpoint) -> Standing:
         lag_entries=lag,
         lag_s=seconds,
         server_error=error,
+        start=start,
         tables=sorted(tables, key=lambda one: one.table),
     )
+
+
+def _origin(name: TableName, file: TablesFile | None) -> str:
+    """Return what a table began with: a captured one knows, of others the place of its first schema says it."""
+    if file is None:
+        return ""
+    for table in file.tables or ():
+        if table.table == name:
+            return table.started_from
+    first = min((one.sequence_id for one in file.schemas if one.schema.name == name), default=0)
+    return origin_of(first, file.start or None)
 
 
 def _head(moment: PublishedFile, endpoint: Endpoint) -> tuple[int | None, str | None]:
@@ -134,10 +172,12 @@ def _head(moment: PublishedFile, endpoint: Endpoint) -> tuple[int | None, str | 
     return view.head_sequence_id, None
 
 
-def _lag(head: int | None, place: int, moment: PublishedFile) -> tuple[int | None, float | None]:
+def _lag(head: int | None, moment: PublishedFile) -> tuple[int | None, float | None]:
     if head is None:
         return None, None
-    entries = max(0, head - place)
+    entries = max(0, head - moment.sequence_id)
+    if entries and not moment.lsn:
+        return entries, None
     seconds = time.time() - Lsn.parse(moment.lsn).committed_at_ms / 1000 if entries else 0.0
     return entries, round(max(0.0, seconds), 1)
 
@@ -145,20 +185,28 @@ def _lag(head: int | None, place: int, moment: PublishedFile) -> tuple[int | Non
 def _stopped(
     to: Path, table: CapturedTable, note: StopNote, version: int | None, head: int | None
 ) -> TableStanding:
-    name = ".".join(table.table)
-    copied = f"headrace capture copy {name}"
-    command = copied if note.code in _COPIED else f"headrace pipeline tables resume {name} --to {to}"
     return TableStanding(
         table=list(table.table),
         path=table.path,
         version=version,
-        state="stopped",
+        state={UNSEEN: "unseen", FORGOTTEN: "forgotten"}.get(note.code, "stopped"),
         sequence_id=note.after,
         lag_entries=None if head is None else max(0, head - note.after),
         lag_s=None,
         commit_ts=note.commit_ts,
+        started_from=table.started_from or None,
         code=note.code,
         reason=note.reason,
         hint=note.hint,
-        next=command,
+        next=_next(to, table.table, note.code),
     )
+
+
+def _next(to: Path, table: TableName, code: str) -> str:
+    """Return the command that helps a stopped table, as a shell takes it."""
+    name = ".".join(table)
+    if code in _COPIED:
+        return shlex.join(["headrace", "capture", "copy", name])
+    if name.startswith(("-", "[")) or table_name(name) != table:
+        name = msgspec.json.encode(table).decode()
+    return shlex.join(["headrace", "pipeline", "tables", "resume", name, "--to", str(to)])

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headrace.entries.lsn import ZERO
+from headrace.archive.files.folder import Folder
+from headrace.archive.files.segments import Stored
+from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import SequenceNotAvailable
-from headrace.pipeline.wal.folder import Folder
-from headrace.pipeline.wal.plan import Stored
 from headrace.wire.kwal_columns import Segment, Wanted
 from headrace.wire.kwal_feeds import survey
 from headrace.wire.kwal_manifest import FeedRange, Manifest
@@ -36,13 +36,16 @@ class SegmentPart(NamedTuple):
     manifest: Manifest
 
 
-def segments_of(url: str, feed: str, incarnation: str, first: int, last: int) -> list[SegmentPart]:
+def segments_of(
+    url: str, feed: str, incarnation: str, first: int, last: int, *, identity: str = ""
+) -> list[SegmentPart]:
     """Return the parts of the archive's segments that are the entries ``first`` … ``last``, in order, none left out.
 
     SequenceNotAvailable, naming what is missing first, if the archive does not have all of them. Raises what
-    :meth:`headrace.pipeline.wal.folder.Folder.segments` raises, too.
+    :meth:`headrace.archive.files.folder.Folder.segments` raises, too. ``identity``: what opens an encrypted segment without
+    a manifest, which has to be read.
     """
-    folder = Folder(url)
+    folder = Folder(url, identity)
     segments = folder.segments()
     manifests = _manifests(folder, url, segments)
     parts = _parts(url, segments, manifests, feed, incarnation)
@@ -54,7 +57,7 @@ def segments_of(url: str, feed: str, incarnation: str, first: int, last: int) ->
     if missing is not None:
         raise SequenceNotAvailable(
             f"the archive {folder.shown} lacks the entries {missing[0]} to {missing[1]} of {feed} "
-            f"(incarnation {incarnation})",
+            f"(incarnation {incarnation}); a query that is to go without them begins with another start",
             change_feed_id=feed,
         )
     return [
@@ -64,14 +67,32 @@ def segments_of(url: str, feed: str, incarnation: str, first: int, last: int) ->
     ]
 
 
-def read_part(part: SegmentPart, names: Sequence[str]) -> Iterator[Any]:
+def parts_with(url: str, feed: str, sequence_id: int, lsn: str) -> list[SegmentPart]:
+    """Return each entry ``sequence_id`` of the feed that may have this LSN, by the manifests: one a history at most.
+
+    Raises what :meth:`headrace.archive.files.folder.Folder.segments` raises.
+    """
+    folder = Folder(url)
+    manifests = _manifests(folder, url, folder.segments())
+    wanted = Lsn.parse(lsn)
+    return [
+        SegmentPart(url, file, feed, one.incarnation, sequence_id, sequence_id, manifest)
+        for file, manifest in manifests.items()
+        for one in manifest.feeds
+        if one.feed == feed
+        and one.first_sequence_id <= sequence_id <= one.last_sequence_id
+        and Lsn.parse(one.first_lsn) <= wanted <= Lsn.parse(one.last_lsn)
+    ]
+
+
+def read_part(part: SegmentPart, names: Sequence[str], *, identity: str = "") -> Iterator[Any]:
     """Yield the part's entries as record batches with the columns ``names`` of :mod:`headrace.wire.columns`, in order.
 
-    SegmentCorrupt, before the first row, if the segment is damaged; ArchiveUnavailable.
+    SegmentCorrupt, before the first row, if the segment is damaged; IdentityNeeded; ArchiveUnavailable.
     """
-    folder = Folder(part.url)
+    folder = Folder(part.url, identity)
     segment = Segment(
-        folder.read(part.file),
+        folder.read_segment(part.file, part.manifest),
         where=folder.where(part.file),
         name=part.manifest.name,
         manifest=part.manifest,
@@ -145,7 +166,7 @@ def _read_through(
             made[one.file] = kept
             continue
         known = ranges[before[-1]][-1]
-        segment = Segment(folder.read(one.file), where=folder.where(one.file), name=one.name)
+        segment = Segment(folder.read_segment(one.file), where=folder.where(one.file), name=one.name)
         feeds = [
             run.placed(
                 incarnation if (run.region_id, run.feed) == (known.region_id, feed) else "",

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from headrace.archive.files.segments import TASK_BYTES, Range
 from headrace.entries.feed import check_feed_id
 from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest
+from headrace.pipeline.addresses import absolute_folder, identity_file
 from headrace.pipeline.wal import FORMAT
-from headrace.pipeline.wal.plan import TASK_BYTES, Range
 
-OPTIONS: Final = ("path", "from-lsn", "to-lsn", "feeds", "gaps", "pushdown", "task-bytes")
+OPTIONS: Final = ("path", "from-lsn", "to-lsn", "feeds", "gaps", "pushdown", "task-bytes", "identity")
 
 
 class Options:
-    """The options of one read: InvalidRequest names the one that is wrong. Its values can be pickled."""
+    """The options of one read: InvalidRequest names the one that is wrong. Its values can be pickled.
+
+    Made on the driver: a relative path is one of the folder that it runs in.
+    """
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
@@ -24,7 +28,7 @@ class Options:
                 raise InvalidRequest(
                     f"{FORMAT} has no option {name!r}; its options are {', '.join(OPTIONS)}", member=name
                 )
-        self.path = self._given.get("path", "")
+        self.path = absolute_folder(self._given.get("path", ""))
         if not self.path:
             raise InvalidRequest(f"{FORMAT} needs a folder: .load(PATH)", member="path")
         self.range = Range(self._lsn("from-lsn"), self._lsn("to-lsn"))
@@ -33,6 +37,7 @@ class Options:
         self.feeds = self._feeds()
         self.accepts_gaps = self._choice("gaps", "refuse", "accept")
         self.pushdown = self._choice("pushdown", "off", "once")
+        self.identity = identity_file(self._given.get("identity", ""))
         self.task_bytes = self._bytes("task-bytes", TASK_BYTES)
 
     def _lsn(self, name: str) -> Lsn | None:

@@ -7,11 +7,11 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from headrace.archive.files.folder import Folder
+from headrace.archive.files.segments import Range, check_gaps, grouped, touched
 from headrace.errors import InvalidRequest
 from headrace.pipeline.wal import FORMAT
-from headrace.pipeline.wal.folder import Folder
 from headrace.pipeline.wal.options import Options
-from headrace.pipeline.wal.plan import Range, check_gaps, grouped, touched
 from headrace.pipeline.wal.pushdown import narrowed
 from headrace.pipeline.wal.reading import SegmentTask, read_segments, task_of
 from headrace.wire.kwal_columns import DDL, EVERYTHING, SCHEMA, Wanted
@@ -61,7 +61,9 @@ class WalReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, SegmentGroup):
             raise TypeError(f"{partition!r} is no partition of {FORMAT}")
-        return read_segments(self._options.path, partition.tasks, self._names, self.wanted)
+        return read_segments(
+            self._options.path, partition.tasks, self._names, self.wanted, identity=self._options.identity
+        )
 
 
 class FilteredWalReader(WalReader):

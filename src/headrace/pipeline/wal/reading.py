@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from headrace.pipeline.wal.folder import Folder
+from headrace.archive.files.folder import Folder
 from headrace.wire.kwal import SegmentName
 from headrace.wire.kwal_columns import Segment, Wanted
 from headrace.wire.kwal_manifest import Manifest
@@ -19,17 +19,20 @@ class SegmentTask(NamedTuple):
 
 
 def read_segments(
-    url: str, tasks: Sequence[SegmentTask], names: Sequence[str], wanted: Wanted
+    url: str, tasks: Sequence[SegmentTask], names: Sequence[str], wanted: Wanted, *, identity: str = ""
 ) -> Iterator[Any]:
     """Yield the wanted entries of the segments as record batches with the columns ``names``, in LSN order.
 
     One segment is held in memory at a time. SegmentCorrupt, naming file and byte, before a row of a damaged segment goes
-    out; ArchiveUnavailable.
+    out; IdentityNeeded for an encrypted one that the file ``identity`` does not open; ArchiveUnavailable.
     """
-    folder = Folder(url)
+    folder = Folder(url, identity)
     for file, manifest in tasks:
         segment = Segment(
-            folder.read(file), where=folder.where(file), name=SegmentName.parse(file), manifest=manifest
+            folder.read_segment(file, manifest),
+            where=folder.where(file),
+            name=SegmentName.parse(file),
+            manifest=manifest,
         )
         yield from segment.batches(names, wanted)
 

@@ -10,6 +10,7 @@ Columns: :data:`headrace.wire.kwal_columns.DDL`, or those of them that ``.schema
     pushdown     off (default), or once: leave out what a filter rules out. Only for a DataFrame that is used once, in one
                  place of one query: see headrace.pipeline.pushing
     task-bytes   bytes of segments that one task reads at least (67108864)
+    identity     file with the age identity that encrypted segments are read with; at the same path on all workers
 
 Batch reads only. This module stays small: Spark imports it to find out what data sources there are, in every session.
 """

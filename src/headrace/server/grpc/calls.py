@@ -109,6 +109,18 @@ class _ClientGone(Exception):
     """There is nobody to write to any more."""
 
 
+async def begin(context: Any) -> None:
+    """Send the head of the call's answer, before its first message. Ends the call if the client is gone.
+
+    gRPC would send it with that message, and again with the status if the message was given up while nobody read it. The
+    second is refused, and the status with it: the client would wait for ever.
+    """
+    try:
+        await context.send_initial_metadata(())
+    except Exception as error:  # as in write
+        raise _ClientGone from error
+
+
 async def write(context: Any, data: bytes) -> None:
     """Send a message of the call's stream; waits while the client's window is full. Ends the call if the client is gone."""
     try:

@@ -25,7 +25,7 @@ from headrace.errors import (
 )
 from headrace.log.log import Log
 from headrace.runtime.logs import get_logger
-from headrace.server.grpc.calls import Calls, Door, parse, write
+from headrace.server.grpc.calls import Calls, Door, begin, parse, write
 from headrace.server.guard import May, StreamRights
 from headrace.server.streams.selection import Selection
 from headrace.server.streams.subscriptions import TOO_SLOW, Ask, Subscriber, Subscriptions
@@ -97,10 +97,14 @@ class WalStream:
             stalled.reschedule(loop.time() + self._terms.backpressure_timeout_s)
 
         items = self._subscriptions.subscribe(who, self._asked(wanted, grant), on_stalled=on_stalled)
+        has_begun = False
         named = _Named(self._log)
         try:
             async with aclosing(items):
                 async for item in items:
+                    if not has_begun:
+                        await begin(context)
+                        has_begun = True
                     if isinstance(item, Heartbeat):
                         await write(context, encode_heartbeat(item))
                     else:

@@ -69,20 +69,35 @@ def oldest_of(store: Store) -> Lsn:
 def find_start(store: Store, lsn: Lsn | None) -> Start:
     """Return where a stream from ``lsn`` on (None: the oldest retained entry) begins.
 
-    Raises LsnNotAvailable if something at or above ``lsn`` was dropped, and BeyondHead: whoever names such an LSN has seen
-    more than this log holds.
+    Raises LsnNotAvailable if something at or above ``lsn`` was dropped, or was lost when the journal was rebuilt from a
+    backup, and BeyondHead: whoever names such an LSN has seen more than this log holds.
     """
     dropped = store.dropped_lsn()
     if lsn is None:
         return Start(store.oldest_position(), ZERO, dropped, dropped)
     if lsn < dropped:
         raise not_available(store, lsn)
+    if _was_lost(store, lsn):
+        oldest, head = oldest_of(store), head_of(store)
+        raise LsnNotAvailable(
+            f"lsn_not_available: start_lsn={lsn} was lost: the log was rebuilt from a backup without it "
+            f"(oldest_lsn={oldest}); perform a base snapshot and restart from head_lsn={head}",
+            start_lsn=str(lsn),
+            oldest_lsn=str(oldest),
+            head_lsn=str(head),
+        )
     head = head_of(store)
     # Of a feed whose state is damaged the head does not know, but its entries are there.
     if lsn > head and store.seek(lsn.global_ts + 1) == store.end():
         raise BeyondHead(f"beyond_head: start_lsn={lsn} is above head_lsn={head}", head_lsn=str(head))
     # Who begins at the newest dropped entry has lost nothing, and must not look as if: that would hold nothing.
     return Start(store.seek(lsn.global_ts), lsn, dropped, max(_just_below(lsn), dropped))
+
+
+def _was_lost(store: Store, lsn: Lsn) -> bool:
+    """Tell whether what had this LSN is not in a rebuilt journal: who has seen it would go on as if nothing had happened."""
+    told = (lost for tail in store.tails() for lost in tail.lost_by_rebuilds)
+    return any(Lsn.parse(lost.after) < lsn < Lsn.parse(lost.before) for lost in told)
 
 
 def find_start_at(store: Store, time_ms: int) -> Start:

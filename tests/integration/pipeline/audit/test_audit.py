@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +12,13 @@ from pyspark.sql import SparkSession
 
 from headrace.cli.pipeline_audit import lines_of
 from headrace.errors import FeedRecreated
-from headrace.pipeline.audit.job import Audit, TableAudit, run_audit
+from headrace.pipeline.audit.job import run_audit
+from headrace.pipeline.audit.verdicts import Audit, TableAudit
 from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.tables.batches import publish_again
 from headrace.pipeline.tables.job import NothingPublished, Summary
 from headrace.pipeline.tables.ledger import Ledger, read_published
+from tests import forks
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.integration.pipeline.tables.captured_source import CapturedSource
 from tests.servers import Feed
@@ -51,6 +51,18 @@ def fill(source: SourceTables) -> None:
         source.put("accounts", {"id": number, "name": f"n{number}", "balance": f"{number}.50"})
     source.object("put", "settings", {"a": 1})
     source.commit()
+
+
+def test_a_feed_that_begins_far_above_one_is_folded_from_there(
+    spark: SparkSession, run: Run, feed: Feed, to: str
+) -> None:
+    first = 10**9
+    entry = {"change-feed-id": feed.name, "key": "k", "changes": {"n": 1}, "sequence-id": first}
+    assert feed.post(entry).status_code == 200
+    run()
+    # A thousand entries at once: a million folds of nothing would not end.
+    found = audit(spark, to, feed.server.url)
+    assert (found.equal, found.sequence_id) == (True, first)
 
 
 def test_tables_are_equal_to_the_feed_at_their_moment(
@@ -90,9 +102,9 @@ def test_the_command_names_what_differs(
     accounts.update("id = 7", {"balance": "7.51"})
     accounts.delete("id = 9")
     publish_what_is_there(to)
-    command = [sys.executable, "-m", "headrace.cli.app", "pipeline", "audit", "--to", to, "--json"]
+    command = [*forks.HEADRACE, "pipeline", "audit", "--to", to, "--json"]
     command += ["--server", feed.server.url, "--master", "local[1]", "--scratch", str(Path(to).parent)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    ended = forks.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1, ended.stderr
     found = msgspec.json.decode(ended.stdout, type=Audit)
     assert not found.equal

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.cli.app import main
 from headrace.errors import HeadraceError
-from headrace.pipeline.checkpoint import LOCAL_MANAGER, MANAGER, UNFINISHED
+from headrace.pipeline.checkpoint import UNFINISHED
+from headrace.pipeline.checkpoint_folder import LOCAL_MANAGER, MANAGER
 from headrace.pipeline.supervision import ONCE, start_query, supervise
 from tests.servers import Feed
 

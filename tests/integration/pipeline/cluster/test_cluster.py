@@ -1,31 +1,85 @@
-"""The tables job on a real cluster of two workers: one dies in the middle, and the tables are those of a local run."""
+"""Jobs on a real cluster of two workers: one dies in the middle, and what they make is what a local run makes."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.tables.job import iter_rows, run_tables
 from headrace.pipeline.tables.ledger import read_published
+from headrace.simple.message import Ddl, MessageType
+from tests import forks
+from tests.identity import Issuer
+from tests.integration.pipeline.cluster.cluster_job import LATE_BATCH, Plan
+from tests.integration.pipeline.kafka.captured_feed import (
+    CapturedFeed,
+    History,
+    append,
+    row_entry,
+    schema_entry,
+    watermark,
+)
+from tests.integration.pipeline.sink.folder_job import FolderJob
+from tests.integration.pipeline.source.queries import archived, oldest, post
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
+from tests.secured import secured
+from tests.servers import Feed, ServerProcess, serving
+from tests.simple_tables import column as simple_column
+from tests.simple_tables import insert, table
 from tests.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 from tests.waiting import wait_until
 
 END_S_MAX = 240.0
+ROOT = Path(__file__).parents[4]
+BATCHES, ROWS = 5, 20
+STEPS = 14
+
+
+@pytest.fixture(scope="module")
+def shared_cluster() -> Iterator[SparkCluster]:
+    with SparkCluster(workers=2) as started:
+        yield started
 
 
 @pytest.fixture
-def cluster() -> Iterator[SparkCluster]:
-    with SparkCluster(workers=2) as running:
-        yield running
+def cluster(shared_cluster: SparkCluster) -> SparkCluster:
+    """The cluster with all of its workers."""
+    shared_cluster.mend()
+    return shared_cluster
+
+
+@contextmanager
+def running(words: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs in ``folder``, its output in files there; killed with all that it started, if it still runs."""
+    with (folder / "output").open("wb") as stdout, (folder / "errors").open("wb") as stderr:
+        job = forks.start(
+            words,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=folder,
+            env=os.environ | environment,
+            start_new_session=True,
+        )
+    try:
+        yield job
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
 
 
 def filled(source: SourceTables) -> int:
@@ -54,35 +108,174 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
     last = filled(source)
     url = source.feed.server.url
     there, here = (str(tmp_path / name) for name in ("there", "here"))
-    words = [sys.executable, "-m", "headrace.cli.app", "pipeline", "tables", "--feed", source.feed.name]
+    words = [*forks.HEADRACE, "pipeline", "tables", "--feed", source.feed.name]
     words += ["--to", there, "--server", url, "--once", "--max-entries", "32", "--json"]
     words += ["--master", cluster.url, "--memory", "1g", "--executor-memory", EXECUTOR_MEMORY]
     # The name of this machine need not be one that it knows.
     words += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
-    output = tmp_path / "output"
-    with output.open("wb") as stdout, (tmp_path / "errors").open("wb") as stderr:
-        job = subprocess.Popen(words, stdout=stdout, stderr=stderr, start_new_session=True)
-    try:
+    with running(words, tmp_path) as job:
         wait_until(
             lambda: published_up_to(there) > 0 or job.poll() is not None, END_S_MAX, what="a first batch"
         )
         assert job.poll() is None, _account(cluster, tmp_path)
-        assert len(cluster.executors()) == 2
+        assert len(cluster.executors()) >= 2
         cluster.kill_worker(0)
         assert published_up_to(there) < last
         wait_until(lambda: job.poll() is not None, END_S_MAX, what="the job to end")
-    finally:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
     assert job.returncode == 0, _account(cluster, tmp_path)
     assert "Lost executor" in (Path(there) / "_headrace" / "spark.log").read_text()
-    assert json.loads(output.read_text())["batches"] >= 3
+    assert json.loads((tmp_path / "output").read_text())["batches"] >= 3
     assert published_up_to(there) == last
     run_tables(spark, feed=source.feed.name, to=here, server=url, once=True)
     tables = [_sorted(spark, to) for to in (there, here)]
     assert tables[0] == tables[1]
     assert {row["id"]: row for table, row in iter_rows(spark, there) if table} == source.rows["accounts"]
+
+
+class Statements(History):
+    """A history whose ALTER says what it does: tables follow the statement, not the schema alone."""
+
+    def ddl(self) -> None:
+        done = len(self.events)
+        super().ddl()
+        last = self.events[-1]
+        if len(self.events) > done and isinstance(last, Ddl) and last.type is MessageType.ALTER:
+            assert last.table_schema is not None
+            added = last.table_schema.columns[-1].name
+            sql = f"ALTER TABLE `shop`.`{last.table_schema.table}` ADD COLUMN `{added}` INT NOT NULL"
+            self.events[-1] = msgspec.structs.replace(last, sql=sql)
+
+
+def captured_history(feed: Feed) -> History:
+    """A history of rows and statements in the feed, and a table with a column that Delta has nothing for."""
+    chance = random.Random(144)  # every kind of statement in few steps
+    history = Statements(chance)
+    for _ in range(STEPS):
+        history.step()
+    CapturedFeed(feed, history, chance).write()
+    history.commit_ts += 1
+    odd = table(
+        "shop.odd",
+        "id",
+        simple_column("g", "geometry"),
+        version=history.commit_ts,
+        table_id=99,
+        key=("id",),
+    )
+    row = insert(odd, history.commit_ts, id="1", g="x")
+    append(feed, [schema_entry(odd), row_entry(row), watermark(history.commit_ts)])
+    return history
+
+
+@pytest.fixture
+def open_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with serving(tmp_path / "open", grpc=True) as started:
+        yield started
+
+
+def passed_feed(folder: Path, feed: Feed, endpoint: Endpoint) -> int:
+    """Fill a feed, archive it, and let retention drop some of it; returns how many entries it had."""
+    assert feed.register().status_code == 200
+    for first in range(1, 45, 4):
+        post(feed, first, 4)
+    archived(feed, folder, 1, 44, endpoint)
+    feed.server.args += ["--retention", "1ms", "--retention-every", "100ms"]
+    feed.server.restart()
+    assert feed.register().status_code == 200
+    wait_until(lambda: oldest(feed) > 20, what="retention to drop what is archived")
+    return 44
+
+
+def own_python(folder: Path) -> Path:
+    """A Python under another name, which leaves a mark where it ran."""
+    program = folder / "their-python"
+    program.write_text(f'#!/bin/sh\necho ran >> "{folder}/marks"\nexec {shlex.quote(sys.executable)} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.timeout(2 * END_S_MAX)
+def test_a_sink_captured_tables_and_archives_on_a_cluster_whose_workers_die(
+    spark: SparkSession, cluster: SparkCluster, open_server: ServerProcess, tmp_path: Path
+) -> None:
+    """One worker dies while a feed is written, the other one while tables are kept; a task has two attempts at once."""
+    captured, written = Feed(open_server, "captured"), Feed(open_server, "written")
+    assert captured.register().status_code == 200
+    history = captured_history(captured)
+    job = FolderJob(tmp_path / "sink", open_server.url, open_server.grpc_address, written.name)
+    for number in range(BATCHES):
+        job.batch(*range(number * ROWS, (number + 1) * ROWS))
+    issuer = Issuer()
+    (tmp_path / "token").write_text(issuer.token())
+    with secured(tmp_path / "secured", issuer, args=("--segment-size", "4k"), tls=True) as server:
+        assert server.authority is not None
+        kept = Feed(server, "kept")
+        endpoint = Endpoint(server.url, str(tmp_path / "token"), str(server.authority.file))
+        count = passed_feed(tmp_path / "archive", kept, endpoint)
+        plan = Plan(
+            master=cluster.url,
+            executor_memory=EXECUTOR_MEMORY,
+            server=open_server.url,
+            grpc=open_server.grpc_address,
+            captured=captured.name,
+            tables=str(tmp_path / "there"),
+            written=written.name,
+            source={
+                "endpoint": server.url,
+                "feeds": kept.name,
+                "token-file": "token",
+                "ca-file": str(server.authority.file.relative_to(tmp_path)),
+                "partition-entries": "15",
+            },
+            archive="archive",
+        )
+        (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan))
+        words = [sys.executable, "-m", "tests.integration.pipeline.cluster.cluster_job", "plan.json"]
+        python, path = own_python(tmp_path), os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        with running(words, tmp_path, PYTHONPATH=path, PYSPARK_PYTHON=str(python)) as process:
+
+            def comes(*, to: Callable[[], bool], what: str) -> None:
+                wait_until(lambda: to() or process.poll() is not None, END_S_MAX, what=what)
+                assert to(), _account(cluster, tmp_path)
+
+            # Behind the batch whose task is tried twice.
+            comes(to=lambda: head(written) > ROWS * (LATE_BATCH + 1), what="batches of the sink")
+            assert head(written) < ROWS * BATCHES
+            cluster.kill_worker(0)
+            comes(to=(tmp_path / "sink.json").exists, what="the sink")
+            cluster.restart_worker(0)
+            comes(to=lambda: published_up_to(plan.tables) > 0, what="a first batch of tables")
+            assert not (tmp_path / "captured.json").exists()
+            cluster.kill_worker(1)
+            wait_until(lambda: process.poll() is not None, END_S_MAX, what="the jobs to end")
+            assert process.returncode == 0, _account(cluster, tmp_path)
+    done = {
+        name: json.loads((tmp_path / f"{name}.json").read_text()) for name in ("captured", "sink", "reads")
+    }
+    assert done["captured"]["stopped"] == ["odd"]
+    assert done["captured"]["batches"] >= 2
+    rows = {
+        name: {str(row["id"]): {key: str(value) for key, value in row.items()} for row in found}
+        for name, found in _by_table(spark, plan.tables).items()
+    }
+    assert rows == {name: found for name, found in history.tables.items() if found}
+    assert [entry["changes"]["n"] for entry in written.entries()] == list(range(BATCHES * ROWS))
+    assert {file.name for file in (tmp_path / "sink" / "attempts").iterdir()} >= {"0", "1"}
+    wanted = [[number, f'{{"n":{number}}}'] for number in range(1, count + 1)]
+    assert done["reads"]["feed"] == done["reads"]["segments"] == wanted
+    assert "ran" in (tmp_path / "marks").read_text()
+
+
+def head(feed: Feed) -> int:
+    answer = feed.server.http.get(f"{feed.path}/tail")
+    return int(answer.json()["next-sequence-id"]) - 1 if answer.status_code == 200 else 0
+
+
+def _by_table(spark: SparkSession, to: str) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, row in iter_rows(spark, to):
+        found.setdefault(name[-1], []).append(row)
+    return found
 
 
 def _sorted(spark: SparkSession, to: str) -> list[str]:
@@ -91,6 +284,7 @@ def _sorted(spark: SparkSession, to: str) -> list[str]:
 
 def _account(cluster: SparkCluster, folder: Path) -> str:
     """What everybody wrote, for the reader of a failure."""
-    files = [folder / "output", folder / "errors", folder / "there" / "_headrace" / "spark.log"]
+    files = [folder / "output", folder / "errors", folder / "spark.log"]
+    files += [folder / "there" / "_headrace" / "spark.log"]
     texts = [path.read_text(errors="replace")[-6000:] for path in files if path.exists()]
     return "\n".join([*texts, cluster.log()])

@@ -1,4 +1,7 @@
-"""The whole query is killed again and again (SIGKILL), and its tasks too: the feed has every row once, in order."""
+"""The whole query is killed again and again (SIGKILL), and its tasks too: the feed has every row once, in order.
+
+It dies at an edge of a batch that the dice choose: planned, appended, kept beside the checkpoint, done.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,16 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from headrace.pipeline.sink import kept
 from tests.integration.pipeline.sink.folder_job import FolderJob
+from tests.scale import scaled
 from tests.servers import Feed
 from tests.waiting import wait_until
 
-BATCHES = 12
 ROWS = 50
-LIVES = 2
+LIVES = max(2, scaled(2))
+BATCHES = 3 * LIVES + 6
+EDGES = ("planned", "appended", "kept", "done")
 
 
 @contextmanager
@@ -42,8 +48,25 @@ def head(feed: Feed) -> int:
     return int(answer.json()["next-sequence-id"]) - 1 if answer.status_code == 200 else 0
 
 
-def has_come_to(feed: Feed, place: int, process: subprocess.Popen[bytes]) -> bool:
-    return head(feed) >= place or process.poll() is not None
+def newest(folder: Path) -> int:
+    """The newest batch that has a file in a folder of the checkpoint; -1 if there is none."""
+    return max((int(file.name) for file in folder.glob("*") if file.name.isdigit()), default=-1)
+
+
+def has_come_to(edge: str, batch: int, job: FolderJob, feed: Feed, process: subprocess.Popen[bytes]) -> bool:
+    """Whether the query has come to this edge of the batch, or has ended before."""
+    if process.poll() is not None:
+        return True
+    checkpoint = job.folder / "checkpoint"
+    match edge:
+        case "planned":
+            return newest(checkpoint / "offsets") >= batch
+        case "appended":
+            return head(feed) >= (batch + 1) * ROWS
+        case "kept":
+            file = checkpoint / kept.NAME
+            return file.exists() and kept.decode(file.read_bytes(), "").feeds[feed.name].batch >= batch
+    return newest(checkpoint / "commits") >= batch
 
 
 def test_killed_queries_leave_every_row_once(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
@@ -52,15 +75,17 @@ def test_killed_queries_leave_every_row_once(spark: SparkSession, feed: Feed, tm
     job = FolderJob(tmp_path, feed.server.url, feed.server.grpc_address, feed.name)
     for number in range(BATCHES):
         job.batch(*dice.sample(range(number * ROWS, (number + 1) * ROWS), ROWS))
+    died_at = []
     for _ in range(LIVES):
-        lives_until = head(feed) + dice.randint(1, 3) * ROWS
+        edge, batch = dice.choice(EDGES), newest(tmp_path / "checkpoint" / "offsets") + dice.randint(1, 3)
         with living(tmp_path, feed) as process:
-            # The append is there: Spark then still has to see its task die, run it again, and commit the batch.
-            wait_until(partial(has_come_to, feed, lives_until, process), 120, what="the query to write")
+            there = partial(has_come_to, edge, batch, job, feed, process)
+            wait_until(there, 120, what=f"{edge} {batch}, seed {seed}")
             assert process.poll() is None, (tmp_path / "query.log").read_text()
+        died_at.append((edge, batch))
     assert "Lost task 0.0" in (tmp_path / "spark.log").read_text(), "no task died and ran again"
     assert head(feed) < BATCHES * ROWS
-    assert job.run(spark) is None
+    assert job.run(spark) is None, f"seed {seed}, died at {died_at}"
     assert [entry["changes"]["n"] for entry in feed.entries(limit=5000)] == list(range(BATCHES * ROWS)), (
-        f"seed {seed}"
+        f"seed {seed}, died at {died_at}"
     )

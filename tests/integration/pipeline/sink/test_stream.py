@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession, functions
 
 from headrace.errors import (
     BatchChanged,
+    BatchMissing,
     BatchSplit,
     BatchStale,
     BatchTooLarge,
@@ -22,7 +24,7 @@ from headrace.errors import (
 from headrace.pipeline.failures import error_of
 from headrace.pipeline.sink import by_feed, one_task
 from tests.integration.pipeline.sink.folder_job import COLUMNS, DyingSource, FolderJob
-from tests.servers import Feed
+from tests.servers import Feed, serving
 
 
 @pytest.fixture
@@ -83,6 +85,56 @@ def test_rows_in_several_tasks_are_refused(spark: SparkSession, job: FolderJob, 
     assert isinstance(job.run(spark), BatchChanged)
     assert job.run(spark, repeat_batch="0") is None
     assert numbers(feed) == [*written, *range(20)]
+
+
+def test_equal_rows_in_several_tasks_are_refused_when_the_batch_runs_again(
+    spark: SparkSession, job: FolderJob, feed: Feed
+) -> None:
+    """Each task finds its rows in the feed then, but one append is not there."""
+    job.batch(7, 7)
+    split = job.read(spark).repartition(2)
+    assert isinstance(job.run(spark, split), BatchSplit)
+    assert numbers(feed) == [7]
+    again = job.run(spark, split)
+    assert isinstance(again, BatchSplit), again
+    assert f"the feed {feed.name}, entries 1 to 1: two tasks of batch 0 had rows" in again.detail
+    assert numbers(feed) == [7]
+    assert job.run(spark, repeat_batch="0") is None
+    assert numbers(feed) == [7, 7, 7]
+
+
+def test_a_feed_that_lost_batches_is_not_written_on(spark: SparkSession, tmp_path: Path) -> None:
+    """An older copy of the server is put back, then one without the feed; the feed alone would look well."""
+    with serving(tmp_path / "server", grpc=True) as server:
+        feed = Feed(server, "f")
+        job = FolderJob(tmp_path / "job", server.url, server.grpc_address, feed.name)
+        job.batch(1)
+        assert job.run(spark) is None
+        server.stop()
+        shutil.copytree(server.data_dir, tmp_path / "older")
+        server.start()
+        job.batch(2, 3)
+        assert job.run(spark) is None
+        server.stop()
+        shutil.rmtree(server.data_dir)
+        shutil.copytree(tmp_path / "older", server.data_dir)
+        server.start()
+        job.batch(4)
+        error = job.run(spark)
+        assert isinstance(error, BatchMissing), error
+        assert "the feed f has lost batch 1 of the query " in error.detail
+        assert "as the entries 2 to 3: its newest append of this agent id is batch 0" in error.detail
+        assert numbers(feed) == [1]
+        server.stop()
+        shutil.rmtree(server.data_dir)
+        server.start()
+        error = job.run(spark)
+        assert isinstance(error, BatchMissing), error
+        assert "the feed knows no append of this agent id" in error.detail
+        # An operator gives up what is lost.
+        (job.folder / "checkpoint" / "headrace-appends.json").unlink()
+        assert job.run(spark) is None
+        assert numbers(feed) == [4]
 
 
 def test_rows_name_their_feed(spark: SparkSession, job: FolderJob, feed: Feed) -> None:

@@ -11,7 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.failures import error_of
+from headrace.wire.frame import frames_of
+from tests.kwal import Stamped, manifest_of, sealed, write
 from tests.servers import Feed
 
 
@@ -34,6 +37,29 @@ def options(feed: Feed, **more: object) -> dict[str, str]:
 def batch(spark: SparkSession, feed: Feed, **more: object) -> DataFrame:
     """A batch read."""
     return spark.read.format("headrace").options(**options(feed, **more)).load()
+
+
+def archived(feed: Feed, folder: Path, first: int, last: int, endpoint: Endpoint | None = None) -> None:
+    """Write the entries of these appends as one segment with its manifest, as a backup agent would."""
+    with Connection(endpoint or Endpoint(feed.server.url)) as server:
+        answer = server.frames(feed.name, first, last)
+        region = server.feed(feed.name).region_id
+    appends = [
+        Stamped(
+            bytes(frame.body),
+            list(frame.lengths),
+            frame.header.lsn(0),
+            frame.header.lsn(frame.header.count - 1),
+        )
+        for frame in frames_of(answer.data)
+    ]
+    segment = sealed(appends)
+    write(folder, segment, manifest_of(segment, incarnations={region: answer.incarnation}, near=first))
+
+
+def oldest(feed: Feed) -> int:
+    """The oldest entry that the server retains."""
+    return int(feed.server.http.get(feed.path).json()["oldest-sequence-id"])
 
 
 class Query:

@@ -8,37 +8,11 @@ from pyspark.sql import SparkSession
 
 from headrace.entries.lsn import Lsn
 from headrace.errors import SequenceNotAvailable
-from headrace.pipeline.connection import Connection, Endpoint
-from headrace.wire.frame import frames_of
-from tests.integration.pipeline.source.queries import Query, batch, failing, post
-from tests.kwal import Stamped, manifest_of, sealed, write
+from tests.integration.pipeline.source.queries import Query, archived, batch, failing, oldest, post
 from tests.servers import Feed, serving
 from tests.waiting import wait_until
 
 ARGS = ("--retention", "1ms", "--retention-every", "100ms", "--segment-size", "4k")
-
-
-def archived(feed: Feed, folder: Path, first: int, last: int) -> None:
-    """Write the entries of these appends as one segment with its manifest, as a backup agent would."""
-    with Connection(Endpoint(feed.server.url)) as server:
-        answer = server.frames(feed.name, first, last)
-        region = server.feed(feed.name).region_id
-    appends = [
-        Stamped(
-            bytes(frame.body),
-            list(frame.lengths),
-            frame.header.lsn(0),
-            frame.header.lsn(frame.header.count - 1),
-        )
-        for frame in frames_of(answer.data)
-    ]
-    assert isinstance(appends[0].first, Lsn)
-    segment = sealed(appends)
-    write(folder, segment, manifest_of(segment, incarnations={region: answer.incarnation}, near=first))
-
-
-def oldest(feed: Feed) -> int:
-    return int(feed.server.http.get(feed.path).json()["oldest-sequence-id"])
 
 
 def test_a_query_that_retention_has_passed_says_so_or_reads_the_archive(

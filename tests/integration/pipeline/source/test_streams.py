@@ -25,8 +25,12 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 def listener(feed: Feed, name: str) -> Any:
     """What the server shows of a listener of the feed; None if there is no such listener."""
-    shown = feed.server.http.get(feed.path).json()["listeners"]
-    return next((one for one in shown if one["listener-id"] == name), None)
+    return next((one for one in listeners(feed) if one["listener-id"] == name), None)
+
+
+def listeners(feed: Feed) -> Any:
+    """What the server shows of all listeners of the feed."""
+    return feed.server.http.get(feed.path).json()["listeners"]
 
 
 def source_processes() -> set[int]:
@@ -102,12 +106,13 @@ def test_a_source_process_that_is_killed_in_a_batch_costs_no_entry(
 
     running = query.start(kill, drain=False)
     wait_until(lambda: query.ids, 60, what="the first batch")
-    wait_until(lambda: listener(feed, "spark"), what="a long poll")
+    wait_until(lambda: listeners(feed), what="a long poll")
     post(feed, 6, 2)
     with pytest.raises(PySparkException):
         running.awaitTermination(120)
     assert killed
-    assert not listener(feed, "spark")["hold"]
+    (waiting,) = listeners(feed)
+    assert not waiting["hold"]
     post(feed, 8, 1)
     again = query.start(drain=False)
     wait_until(lambda: query.ids[-1][-1] == 8, 60, what="the entry after the kill")

@@ -74,7 +74,7 @@ class CapturedSource:
         _, out, _ = self.capture.run("status", "--json")
         status = json.loads(out)
         source, position = status.get("source"), status.get("position")
-        return bool(source and position and source["behind-transactions"] == 0 and not position.get("copies"))
+        return bool(source and position and source["behind-transactions"] == 0 and not status["copies"])
 
     def head(self) -> int:
         """The newest sequence id of the feed."""

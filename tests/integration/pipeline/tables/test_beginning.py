@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from headrace.client.wal_stream import WalClient
+from headrace.entries.lsn import Lsn
 from headrace.pipeline.tables.job import read_tables
 from tests.integration.pipeline.tables.captured_source import CapturedSource
 from tests.mariadb import Server
-from tests.servers import serving
+from tests.servers import ServerProcess, serving
 from tests.waiting import wait_until
 
 ARGS = ("--retention", "1ms", "--retention-every", "100ms", "--segment-size", "4k")
+
+
+async def hold_from_here(server: ServerProcess, feed: str) -> None:
+    """Have a subscriber hold all that is behind the feed's newest entry."""
+    newest = server.http.get(f"/feeds/{feed}").json()["newest-lsn"]
+    async with WalClient(server.grpc_address, subscriber_id="holder", insecure=True) as wal:
+        await wal.ack(Lsn.parse(newest))
 
 
 def test_a_table_whose_start_is_gone_is_never_shown_in_part(
@@ -30,11 +40,13 @@ def test_a_table_whose_start_is_gone_is_never_shown_in_part(
 
         try:
             wait_until(lambda: oldest() > 20, 60, what="retention to drop the first rows")
+            # A job that begins between two passes of retention needs what comes from here on.
+            asyncio.run(hold_from_here(server, source.feed))
             source.sql("ALTER TABLE t ADD COLUMN n INT", "UPDATE t SET n = 1 WHERE id = 7")
             source.sql("CREATE TABLE u (id INT PRIMARY KEY)", "INSERT INTO u VALUES (1)")
             source.settle()
             summary = source.run()
-            assert [one.table[1] for one in summary.stopped if one.table[1] != "u"] == ["t"]
+            assert [one.table[1] for one in summary.stopped] == ["t"]
             assert "the feed begins with entry" in summary.stopped[0].reason
             assert (database.name, "t") not in read_tables(spark, source.to)
             for table in ("t", "u"):

@@ -47,6 +47,11 @@ class MortalLedger(Ledger):
         super()._write(name, file)
         self.life.tick()
 
+    def _append(self, *line: Any) -> None:
+        self.life.tick()
+        super()._append(*line)
+        self.life.tick()
+
 
 class MortalTables(CapturedTables):
     """Tables whose process may die before and after each step, and between a change of columns and the note of it."""

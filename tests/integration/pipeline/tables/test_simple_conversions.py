@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from headrace.pipeline.tables.moments import MOMENTS, sql_number
 from headrace.pipeline.tables.simple.conversions import converted
-from headrace.pipeline.tables.simple.expressions import Constant, Field, Scalar
+from headrace.pipeline.tables.simple.expressions import Constant, Field, Ordered, Scalar
 from headrace.pipeline.tables.simple.spark_types import spark_kind
 from headrace.simple.schema import DataType
 
@@ -92,6 +92,18 @@ CASES: list[tuple[DataType, Scalar, DataType, str | None]] = [
     (text("varchar", 9), "it's", labels("enum", "it's"), "it's"),
     (labels("set", "a", "b"), "a,b", labels("set", "b", "x", "a"), "b,a"),
     (labels("set", "a", "b"), "", labels("set", "b", "a"), ""),
+    (labels("set", "a", "b"), None, labels("set", "b", "a"), None),
+    (text("varchar", 9), "a\\é€", text("varchar", 9, "latin1"), "a\\é€"),
+    (text("varchar", 9), "я", text("varchar", 9, "latin1"), CHANGED),
+    (text("varchar", 9), "\n😀", text("varchar", 9, "utf8mb3"), CHANGED),
+    (text("varchar", 9), "\nя", text("varchar", 9, "utf8mb3"), "\nя"),
+    (text("varchar", 9), "я", text("varchar", 9, "koi8r"), CHANGED),
+    (text("varchar", 9), "-1.50", kind("decimal", 8, 2, unsigned=True), CHANGED),
+    (DATE, -9_159_670, DATETIME, CHANGED),
+    (DATETIME, -9_159_670 * DAY, DATETIME6, CHANGED),
+    (DATETIME, -9_159_670 * DAY, DATE, CHANGED),
+    (FLOAT, 5000.0, kind("float", 5, 2), CHANGED),
+    (kind("float", 7, 2), 0.10000000149011612, kind("double", 7, 2), CHANGED),
     (labels("set", "a", "b"), "a,b", labels("set", "b"), CHANGED),
     (labels("set", "a", "b"), "a,b", text("varchar", 9), "a,b"),
     (DATE, 2, DATETIME, str(2 * DAY)),
@@ -136,3 +148,9 @@ def test_values_are_what_they_were_or_a_check_says_so(spark: SparkSession) -> No
     found = [row[f"v{place}"] if row[f"k{place}"] else CHANGED for place in range(len(CASES))]
     odd = [(case, value) for case, value in zip(CASES, found, strict=True) if case[-1] != value]
     assert odd == []
+
+
+def test_labels_of_a_column_with_any_name(spark: SparkSession) -> None:
+    """Nothing in the expression may hide the column."""
+    value = Ordered(Field("l"), ("b", "a", "c")).sql()
+    assert spark.sql(f"SELECT {value} AS v FROM (SELECT 'a,b' AS l)").collect()[0]["v"] == "b,a"

@@ -18,8 +18,8 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from headrace.errors import FeedRecreated, ValueUnfit
-from headrace.pipeline.tables.job import NothingPublished, iter_rows, read_tables
+from headrace.errors import ConfigInvalid, FeedRecreated, ValueUnfit
+from headrace.pipeline.tables.job import NothingPublished, Summary, iter_rows, read_tables, run_tables
 from headrace.pipeline.tables.ledger import PublishedFile, read_published
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
@@ -265,3 +265,36 @@ def test_a_transaction_is_shown_whole_or_not_at_all(
         assert feed.register().status_code == 200
         with pytest.raises(FeedRecreated, match="the tables in"):
             run(server=server.url)
+
+
+def test_columns_that_are_given_type_entries_without_a_table(
+    spark: SparkSession, source: SourceTables, to: str
+) -> None:
+    def bring(schema: str = "") -> Summary:
+        url, feed = source.feed.server.url, source.feed.name
+        return run_tables(spark, feed=feed, to=to, server=url, once=True, schema=schema)
+
+    ddl = "n BIGINT NOT NULL, price DECIMAL(10,2), at TIMESTAMP, more STRING COMMENT 'json'"
+    source.object("put", "k1", {"n": 1, "price": "0.10", "at": "2026-01-02T03:04:05Z", "more": {"a": [1]}})
+    source.object("put", "k2", {"n": 2})
+    source.commit()
+    assert bring(ddl).started_from == "feed"
+    source.object("patch", "k2", {"price": 2.5})
+    source.object("delete", "k1", {})
+    source.object("put", "k3", {"n": 3, "more": None})
+    source.commit()
+    bring()  # what was given once is kept
+    frame = read_tables(spark, to)[()]
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    assert kinds == {
+        "n": "bigint", "price": "decimal(10,2)", "at": "timestamp", "more": "string", "key": "string",
+    }  # fmt: skip
+    found = {row["key"]: (row["n"], row["price"], row["more"]) for row in frame.collect()}
+    assert found == {"k2": (2, Decimal("2.50"), None), "k3": (3, None, None)}
+    with pytest.raises(ConfigInvalid, match="begun with other columns"):
+        bring("n BIGINT")
+    source.object("put", "k4", {"n": "four"})
+    last = source.commit()
+    with pytest.raises(ValueUnfit, match=f"sequence id {last}, column n"):
+        bring(ddl)
+    assert published(to).sequence_id == last - 1

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headrace.errors import HeadraceError, InvalidRequest, SegmentCorrupt, SegmentGap
+from headrace.archive.files.settling import prepare
+from headrace.errors import HeadraceError, IdentityNeeded, InvalidRequest, SegmentCorrupt, SegmentGap
 from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.failures import error_of
 from headrace.pipeline.wal.source import register
@@ -20,6 +21,8 @@ from headrace.wire import columns
 from headrace.wire.frame import frames_of
 from headrace.wire.kwal import Sealed, SegmentWriter
 from headrace.wire.kwal_columns import SCHEMA
+from headrace.wire.kwal_manifest import encode_manifest
+from tests.identities import age_identity
 from tests.kwal import manifest_of, numbered, sealed, write, write_folder
 from tests.servers import Feed
 
@@ -160,3 +163,16 @@ def test_gaps_are_refused_or_accepted(spark: SparkSession, folder: Path, segment
     assert numbers(opened(spark, folder, gaps="accept")) == [*range(1, 51), *range(101, 201)]
     assert isinstance(failing(lambda: opened(spark, folder, from_lsn="x").count()), InvalidRequest)
     assert isinstance(failing(lambda: opened(spark, folder, form_lsn="1.1.1").count()), InvalidRequest)
+
+
+def test_an_encrypted_archive_is_read_with_its_identity_alone(spark: SparkSession, tmp_path: Path) -> None:
+    recipient = age_identity(tmp_path / "key")
+    (tmp_path / "wal").mkdir()
+    segments = [sealed([numbered(first, 10)]) for first in (1, 11)]
+    for before, segment in zip([None, *segments], segments, strict=False):
+        files = prepare(segment, manifest_of(segment, before=before), [recipient])
+        (tmp_path / "wal" / files.manifest.file).write_bytes(b"".join(files.pieces))
+        (tmp_path / "wal" / segment.name.manifest).write_bytes(encode_manifest(files.manifest))
+    entries = opened(spark, tmp_path / "wal", identity=tmp_path / "key", from_lsn=segments[0].name.last)
+    assert [row[0] for row in entries.select("sequence_id").collect()] == list(range(10, 21))
+    assert isinstance(failing(opened(spark, tmp_path / "wal").collect), IdentityNeeded)

@@ -120,6 +120,11 @@ def test_types(definition: str, data_type: DataType | None) -> None:
         ("int default (1 + 2)", Default(DefaultKind.EXPRESSION)),
         ("varchar(9) default concat('a', 'b') not null", Default(DefaultKind.EXPRESSION)),
         ("int default next value for s", Default(DefaultKind.EXPRESSION)),
+        ("varchar(9) default _latin1'é'", Default(DefaultKind.EXPRESSION)),
+        ("varchar(9) default _ucs2'ab'", Default(DefaultKind.EXPRESSION)),
+        ("varchar(9) default n'x'", Default(DefaultKind.TEXT, "x")),
+        ("date default date'2020-1-1'", Default(DefaultKind.EXPRESSION)),
+        ("varbinary(9) default b''", Default(DefaultKind.BYTES, "")),
     ],
 )  # fmt: skip
 def test_defaults(definition: str, default: Default | None) -> None:
@@ -154,8 +159,16 @@ def test_what_the_source_alone_knows() -> None:
 
 def test_keys_and_character_sets() -> None:
     found = column_changes("ALTER TABLE t DROP PRIMARY KEY, ADD CONSTRAINT PRIMARY KEY (a, b)")
-    assert (found.clauses, found.drops_primary_key, found.adds_primary_key) == ((), True, True)
-    assert column_changes("ALTER TABLE t ADD c INT PRIMARY KEY").adds_primary_key
+    assert (found.clauses, found.drops_primary_key, found.primary_key) == ((), True, ("a", "b"))
+    assert column_changes("ALTER TABLE t ADD c INT PRIMARY KEY").primary_key == ("c",)
+    named = "ALTER TABLE t ADD (CONSTRAINT `p q` PRIMARY KEY x USING BTREE (`A b`(10) DESC, c), INDEX i (d), e INT)"
+    assert column_changes(named).primary_key == ("A b", "c")
+    assert (
+        column_changes(
+            "ALTER TABLE t ADD INDEX (a), ADD CONSTRAINT u UNIQUE (b), ADD CHECK (c > 0)"
+        ).primary_key
+        == ()
+    )
     assert (
         column_changes("ALTER TABLE t CONVERT TO CHARACTER SET 'utf8mb4' COLLATE x").converts_charset
         == "utf8mb4"

@@ -1,4 +1,4 @@
-"""Where a job without a checkpoint begins."""
+"""What a job tells its source."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from headrace.pipeline.kafka.job import source_options
 ENDPOINT = Endpoint("http://127.0.0.1:8470", "", "", 20.0)
 
 
-def test_what_an_archive_holds_comes_first() -> None:
-    options = source_options(ENDPOINT, "shop", 1000, listener="", archive="/backups/wal")
-    assert (options["start"], options["archive"]) == ("1", "/backups/wal")
-
-
-def test_without_an_archive_it_begins_at_the_oldest_entry() -> None:
+def test_what_is_not_given_is_not_told() -> None:
     options = source_options(ENDPOINT, "shop", 1000, listener="kafka", archive="")
     assert options == {
         "endpoint": ENDPOINT.server,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from pyspark.errors import PySparkException
 
-from headrace.errors import BrokerUnavailable, ConfigInvalid, TopicUnfit
+from headrace.errors import BrokerUnavailable, ConfigInvalid, TopicGone, TopicUnfit
 from headrace.pipeline.kafka.announcing import Announcer, Now
 from headrace.pipeline.kafka.brokers import error_of_write
 from headrace.pipeline.kafka.sink import parse_sink
@@ -119,6 +119,8 @@ class Cluster:
     def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
         return {topic: self.topics[topic] for topic in topics if topic in self.topics}
 
+    describe_known = describe
+
     def create(self, topic: str, partitions: int, replication: int) -> None:
         self.topics[topic] = TopicFacts(partitions, 1_000 * replication)
 
@@ -174,6 +176,40 @@ def test_what_can_surprise_is_told() -> None:
     assert "only the first 3" in found.warnings[1]
 
 
+def test_a_topic_that_is_gone_ends_the_job() -> None:
+    cluster = Cluster(all=TopicFacts(2, 1_000, "first"))
+    found = topics(cluster)
+    found.renew()
+    found.learn([])
+    found.renew()
+    del cluster.topics["all"]
+    with pytest.raises(TopicGone, match="the topic all was deleted while this job ran"):
+        found.renew()
+
+
+@pytest.mark.parametrize("now", [TopicFacts(2, 1_000, "second"), TopicFacts(1, 1_000, "first")])
+def test_a_topic_that_somebody_else_made_anew_ends_the_job(now: TopicFacts) -> None:
+    cluster = Cluster(all=TopicFacts(2, 1_000, "first"))
+    found = topics(cluster)
+    found.learn([])
+    cluster.topics["all"] = now
+    with pytest.raises(TopicGone, match=f"made anew by somebody else: it has {now.partitions} partitions"):
+        found.renew()
+
+
+def test_what_else_becomes_of_a_topic_is_taken_over_or_told_once() -> None:
+    cluster = Cluster(all=TopicFacts(2, 1_000, "first"))
+    found = topics(cluster)
+    found.learn([])
+    cluster.topics["all"] = TopicFacts(3, 2_000, "first")
+    for _ in range(2):
+        found.renew()
+    assert found.places["all"].partitions == 2
+    assert found.places["all"].message_bytes_max == 2_000 - 128
+    assert len(found.warnings) == 1
+    assert "has 3 partitions now, and this job goes on with the first 2" in found.warnings[0]
+
+
 def test_errors_of_a_write_are_told_apart() -> None:
     def of(text: str) -> BaseException | None:
         return error_of_write(PySparkException(text))
@@ -185,4 +221,10 @@ def test_errors_of_a_write_are_told_apart() -> None:
         "org.apache.kafka.common.KafkaException: x\norg.apache.kafka.common.errors.SaslAuthenticationException: no"
     )
     assert isinstance(refused, ConfigInvalid)
-    assert of("java.lang.OutOfMemoryError: heap") is None
+    without_words = of("Job aborted.\nCaused by: org.apache.kafka.common.errors.NetworkException\n\tat x.Y")
+    assert isinstance(without_words, BrokerUnavailable)
+    assert without_words.detail == "rows were not acknowledged: NetworkException"
+    assert (
+        of("java.lang.OutOfMemoryError: heap\n\tat org.apache.kafka.x.FooException.<init>(Foo.java:1)")
+        is None
+    )

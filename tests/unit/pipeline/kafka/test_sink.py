@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from headrace.errors import ConfigInvalid
 from headrace.pipeline.kafka.client import connection_properties, connector_options, producer_properties
 from headrace.pipeline.kafka.sink import Delivery, parse_sink
+from headrace.pipeline.session import SessionSettings, configuration
 from headrace.simple.bootstrap import BootstrapSettings
 from headrace.simple.dispatch import DispatchRule
 from headrace.simple.values import Encoding
@@ -146,6 +148,9 @@ def test_every_message_must_be_durable_and_in_order() -> None:
     assert told["kafka.compression.type"] == "lz4"
     assert int(told["kafka.max.request.size"]) > 2_000_000
     assert told["kafka.security.protocol"] == "PLAINTEXT"
+    assert int(told["kafka.delivery.timeout.ms"]) == (1 << 31) - 1, (
+        "a row that expires lets later ones pass it"
+    )
 
 
 def test_certificates_go_as_text_and_passwords_are_quoted(tmp_path: Path) -> None:
@@ -159,6 +164,12 @@ def test_certificates_go_as_text_and_passwords_are_quoted(tmp_path: Path) -> Non
     assert told["ssl.keystore.certificate.chain"] == "text of cert"
     assert told["ssl.keystore.key"] == "text of key"
     assert told["sasl.jaas.config"].endswith('username="u" password="a\\"b\\\\";')
+    secret = re.compile(configuration(SessionSettings(log_file=tmp_path), [])["spark.redaction.regex"])
+    texts = ("text of key", "text of cert", 'a\\"b')
+    shown = [
+        name for name, text in told.items() if any(one in text for one in texts) and not secret.search(name)
+    ]
+    assert shown == [], "plans would show them"
     assert "a" + '"b' not in repr(parse_sink(f"{URI}?{words}").delivery)
 
 

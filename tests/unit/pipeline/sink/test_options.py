@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,15 @@ def test_what_is_given_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.target.shared, found.target.retry_s) == (True, 5.0)
     assert found.order == (OrderKey("id", descending=True), OrderKey("key"))
     assert (found.feed, found.settled) == ("f", Settlement("q", keep_batch=0))
+
+
+def test_files_are_those_of_the_drivers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers run elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    found = read(token_file="token", ca_file="/etc/ca.pem", kept_in="kept")
+    assert found.target.token_file == str(tmp_path / "token")
+    assert found.target.ca_file == "/etc/ca.pem"
+    assert found.kept_in == "kept"  # the driver's alone
 
 
 def test_an_ordinal_is_the_order_where_none_is_given() -> None:

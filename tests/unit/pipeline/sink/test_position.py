@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.errors import BatchChanged, BatchSplit, BatchStale, FormatTooNew, SinkTaken
+from headrace.errors import BatchChanged, BatchMissing, BatchSplit, BatchStale, FormatTooNew, SinkTaken
 from headrace.pipeline.sink.position import (
     UNSETTLED,
+    LastAppend,
     Place,
     Settlement,
     SinkPosition,
@@ -23,10 +24,16 @@ NEXT = 50  # other producers have appended since
 
 
 def placed(
-    found: SinkPosition | None, rows: int = 3, settled: Settlement = UNSETTLED, own: SinkPosition = OWN
+    found: SinkPosition | None,
+    rows: int = 3,
+    settled: Settlement = UNSETTLED,
+    own: SinkPosition = OWN,
+    kept: LastAppend | None = None,
 ) -> Place | None:
     last = LAST if found is not None else None
-    return place_of(own, rows, feed="f", next_sequence_id=NEXT, last=last, found=found, settled=settled)
+    return place_of(
+        own, rows, feed="f", next_sequence_id=NEXT, last=last, found=found, settled=settled, kept=kept
+    )
 
 
 def found(**differences: object) -> SinkPosition:
@@ -101,3 +108,63 @@ def test_a_decision_is_for_one_batch() -> None:
         with pytest.raises(BatchChanged):
             placed(found(), 9, other)
     assert placed(found(batch=6), 9, keep) == Place(NEXT, stored=False)
+
+
+def remembered(batch: int, first: int = 40) -> LastAppend:
+    return LastAppend(batch=batch, first_sequence_id=first, rows=3)
+
+
+@pytest.mark.parametrize(
+    ("there", "kept", "said"),
+    [
+        (None, remembered(6), "the feed knows no append of this agent id"),
+        (found(batch=4), remembered(6, 43), "is batch 4 of the query q, as the entries from 40 on"),
+        (found(batch=6), remembered(6, 43), "is batch 6 of the query q, as the entries from 40 on"),
+        (found(), remembered(7, 43), "is batch 7 of the query q, as the entries from 40 on"),
+        (found(query="older"), remembered(6, 43), "is batch 7 of the query older"),
+    ],
+    ids=["anew", "older copy", "another history", "another history of this batch", "replaced before"],
+)
+def test_what_the_query_remembers_and_the_feed_lacks_is_told(
+    there: SinkPosition | None, kept: LastAppend, said: str
+) -> None:
+    with pytest.raises(
+        BatchMissing, match=f"the feed f has lost batch {kept.batch} of the query q"
+    ) as caught:
+        placed(there, kept=kept, settled=Settlement(replaces="older"))
+    assert said in caught.value.detail
+    assert f"the entries {kept.first_sequence_id} to {kept.first_sequence_id + 2}:" in caught.value.detail
+    assert caught.value.exit_code == 3
+
+
+def test_a_batch_that_was_repeated_behind_itself_is_not_missing() -> None:
+    """``repeat-batch`` appended it anew, and the task died before the query noted where."""
+    before, repeat = remembered(7, 30), Settlement(repeat_batch=7)
+    assert placed(OWN, kept=before, settled=repeat) == Place(40, stored=True)
+    assert placed(found(), kept=before) == Place(40, stored=True)
+    assert placed(found(), 9, kept=before, settled=repeat) == Place(NEXT, stored=False)
+    with pytest.raises(BatchChanged):
+        placed(found(), 9, kept=before)
+
+
+@pytest.mark.parametrize("settled", [UNSETTLED, Settlement(replaces="newer")])
+def test_a_query_that_was_replaced_since_has_lost_nothing(settled: Settlement) -> None:
+    with pytest.raises(SinkTaken, match=r"batch 7 of the query newer, this is the query q") as caught:
+        placed(found(query="newer"), kept=remembered(6, 30), settled=settled)
+    if settled.replaces:
+        assert (
+            "was replaced since: its own newest batch was 6, as the entries 30 to 32" in caught.value.detail
+        )
+        assert "headrace-appends.json" in caught.value.advice
+
+
+def test_what_the_query_remembers_and_the_feed_holds_changes_nothing() -> None:
+    # The append after the one that is remembered may be there: its batch was not finished.
+    for kept in (remembered(6), remembered(7), remembered(3, 1)):
+        assert placed(found(), kept=kept) == Place(40, stored=True)
+    for kept in (remembered(6), remembered(4, 30)):
+        assert placed(found(batch=6), kept=kept) == Place(NEXT, stored=False)
+    with pytest.raises(BatchStale):
+        placed(found(batch=8), kept=remembered(8))
+    with pytest.raises(SinkTaken):
+        placed(found(query="newer"), kept=remembered(6))

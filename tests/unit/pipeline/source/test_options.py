@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.pipeline.source.options import FEEDS_MAX, Options
+from headrace.pipeline.wal.options import Options as WalOptions
 
 
 def options(*, streaming: bool = True, **given: str) -> Options:
@@ -56,3 +58,22 @@ def test_what_is_for_streams_is_refused_by_a_batch_read() -> None:
     with pytest.raises(InvalidRequest, match="nothing ends at the oldest entry"):
         options(streaming=False, end="oldest")
     assert options(streaming=False, end="9").end_moment() == 9
+
+
+def test_relative_paths_are_those_of_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    given = options(token_file="token", ca_file="tls/ca.pem", archive="./wal")
+    assert (given.endpoint.token_file, given.endpoint.ca_file) == (
+        f"{tmp_path}/token",
+        f"{tmp_path}/tls/ca.pem",
+    )
+    assert given.archive_url == f"{tmp_path}/wal"
+    assert options(archive="~/wal").archive_url == "/home/me/wal"
+    for elsewhere in ("s3://bucket/wal", "zip://wal::s3://bucket/all.zip", "file:///wal", ""):
+        assert options(archive=elsewhere).archive_url == elsewhere
+        if elsewhere:
+            assert WalOptions({"path": elsewhere}).path == elsewhere
+    assert WalOptions({"path": "wal"}).path == f"{tmp_path}/wal"
+    assert WalOptions({"path": "wal", "identity": "key"}).identity == f"{tmp_path}/key"
+    assert (options().endpoint.token_file, options().endpoint.ca_file) == ("", "")

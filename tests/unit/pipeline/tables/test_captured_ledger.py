@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest
-from headrace.pipeline.tables.holding import place_of
+from headrace.pipeline.tables.holding import listener_of, place_of
 from headrace.pipeline.tables.ledger import (
     FOLDER_BYTES_MAX,
     Ledger,
     PublishedFile,
     folder_of,
     free_folder,
-    leave_request,
     read_tables_file,
 )
+from headrace.pipeline.tables.requests import forget_request, leave_request, waiting_requests
 from headrace.pipeline.tables.schemas import table_name
 from headrace.pipeline.tables.simple.state import TableState
 from headrace.pipeline.tables.states import Begun, CapturedTable, LeftFolder, Reached, Request, StopNote
@@ -43,7 +45,7 @@ def test_captured_tables_are_found_again_and_older_programs_refuse_them(tmp_path
     assert [one.path for one in again.left] == ["x"]
     again.close()
     document = json.loads((tmp_path / "_headrace" / "tables.json").read_text())
-    assert document["readable-from"] == 2
+    assert document["readable-from"] == 3
 
 
 def test_retention_is_held_at_the_first_stop(tmp_path: Path) -> None:
@@ -57,7 +59,28 @@ def test_retention_is_held_at_the_first_stop(tmp_path: Path) -> None:
     place = place_of(ledger)
     assert place is not None
     assert (place.sequence_id, place.lsn) == (5, "")
+    for code in ("sequence-not-available", "table-forgotten", "table-unseen"):
+        ledger.update(
+            replace(TABLE, stopped=replace(NOTE, code=code))
+        )  # only a copy helps: nothing is to be kept for it
+        place = place_of(ledger)
+        assert place is not None
+        assert place.sequence_id == 9
     ledger.close()
+
+
+def test_two_folders_hold_retention_under_two_names(tmp_path: Path) -> None:
+    path = tmp_path / "tables"
+    ledger = Ledger(path, "f", "i")
+    first = listener_of(ledger)
+    ledger.close()
+    again = Ledger(path, "f", "i")
+    assert listener_of(again) == first
+    again.close()
+    shutil.move(path, tmp_path / "elsewhere")
+    other = Ledger(path, "f", "i")  # another machine has this path, too
+    assert listener_of(other) != first
+    other.close()
 
 
 def test_a_folder_is_one_tables_for_ever() -> None:
@@ -73,13 +96,23 @@ def test_a_folder_is_one_tables_for_ever() -> None:
 
 def test_requests_wait_for_the_job(tmp_path: Path) -> None:
     assert read_tables_file(tmp_path) is None
-    ledger = Ledger(tmp_path, "f", "i")
     for rebuild in (False, True):
         leave_request(tmp_path, Request(("shop", "t"), rebuild))
-    assert ledger.requests() == [Request(("shop", "t"), rebuild=True)]
-    ledger.served(ledger.requests()[0])
-    assert ledger.requests() == []
-    ledger.close()
+    assert waiting_requests(tmp_path) == [Request(("shop", "t"), rebuild=True)]
+    forget_request(tmp_path, Request(("shop", "t"), rebuild=False))  # another one took its place meanwhile
+    assert [one.word for one in waiting_requests(tmp_path)] == ["rebuild"]
+    forget_request(tmp_path, waiting_requests(tmp_path)[0])
+    assert waiting_requests(tmp_path) == []
+
+
+def test_a_request_that_nobody_can_read_is_moved_aside(tmp_path: Path) -> None:
+    leave_request(tmp_path, Request(("shop", "t"), forget=True))
+    folder = tmp_path / "_headrace" / "requests"
+    (folder / "x.json").write_bytes(b"\xff{")
+    assert [one.word for one in waiting_requests(tmp_path)] == ["forget"]
+    assert (folder / "x.json").exists()
+    assert [one.word for one in waiting_requests(tmp_path, aside=True)] == ["forget"]
+    assert [path.name for path in folder.glob("x*")] == ["x.json.unreadable"]
 
 
 def test_tables_are_named_by_words_or_parts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,11 @@ from headrace.pipeline.tables.batches import newest_tables
 from headrace.pipeline.tables.beginning import stopped_tables
 from headrace.pipeline.tables.ledger import Ledger, PublishedFile, PublishedTable
 from headrace.pipeline.tables.reader import NothingPublished, StaleTable, TableNotPublished, published_table
+from headrace.pipeline.tables.requests import leave_request
+from headrace.pipeline.tables.schemas import table_name
 from headrace.pipeline.tables.simple.state import TableState
 from headrace.pipeline.tables.standing import read_standing
-from headrace.pipeline.tables.states import CapturedTable, StopNote
+from headrace.pipeline.tables.states import CapturedTable, Refusal, Request, Start, StopNote
 from headrace.wire.schema_documents import SchemaPlace
 
 NOWHERE = Endpoint("http://127.0.0.1:1", retry_s=0.0)
@@ -64,6 +67,79 @@ def test_what_is_stopped_is_told_with_reason_and_next_command(tmp_path: Path) ->
     again.update(msgspec.structs.replace(table, stopped=note))
     again.close()
     assert read_standing(tmp_path, NOWHERE).tables[1].next == "headrace capture copy shop.t"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        (("shop", "big orders"), "value-unfit"),
+        (("shop", "a.b"), "value-unfit"),
+        (("sh.op", "it's $HOME; #1"), "value-unfit"),
+        (("-shop", "t"), "value-unfit"),
+        (("[shop", "t"), "value-unfit"),
+        (("shop", "big; orders.x"), "table-stopped"),
+    ],
+)
+def test_the_next_command_names_the_table_to_a_shell(
+    tmp_path: Path, name: tuple[str, str], code: str
+) -> None:
+    to = tmp_path / "my tables"
+    ledger = Ledger(to, "shop", "i")
+    note = msgspec.structs.replace(NOTE, code=code)
+    ledger.update(CapturedTable(identity=2, table=name, path="x", state=STATE, place=3, stopped=note))
+    ledger.publish(msgspec.structs.replace(MOMENT, tables=[]))
+    ledger.close()
+    command = read_standing(to, NOWHERE).tables[0].next
+    assert command is not None
+    words = subprocess.check_output(["sh", "-c", f"headrace() {{ printf '%s\\0' \"$@\"; }}; {command}"])
+    *verb, last = words.decode().split("\0")[:-1]
+    if code == "table-stopped":
+        assert (verb, tuple(last.split(".", 1))) == (["capture", "copy"], name)
+    else:
+        *verb, named, option = verb
+        assert (verb, option, last) == (["pipeline", "tables", "resume"], "--to", str(to))
+        assert table_name(named) == name
+        assert not named.startswith("-")
+
+
+def test_what_was_asked_and_refused_is_told(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, "shop", "i")
+    refused = Refusal(
+        request="rebuild", code="query-failed", reason="no room", hint="Make room.", at="yesterday"
+    )
+    notes = {"stopped": NOTE} | {
+        code.removeprefix("table-"): msgspec.structs.replace(NOTE, code=code, state=None)
+        for code in ("table-unseen", "table-forgotten")
+    }
+    for place, (state, note) in enumerate(notes.items()):
+        name = ("shop", state)
+        ledger.update(
+            CapturedTable(
+                identity=place, table=name, path=f"shop.{state}", state=STATE, stopped=note, refused=refused
+            )
+        )
+    ledger.publish(msgspec.structs.replace(MOMENT, tables=[]))
+    ledger.keep(start=Start(source="middle", after=3, oldest=4, at="now"))
+    ledger.close()
+    leave_request(tmp_path, Request(("shop", "stopped")))
+    (tmp_path / "_headrace" / "requests" / "odd.json").write_text("{")
+    standing = read_standing(tmp_path, NOWHERE)
+    assert {one.state: one.request for one in standing.tables} == {
+        "forgotten": None, "stopped": "resume", "unseen": None,
+    }  # fmt: skip
+    assert (tmp_path / "_headrace" / "requests" / "odd.json").exists()  # who looks on moves nothing
+    assert standing.start is not None
+    assert standing.start.source == "middle"
+    shown = "\n".join(lines_of(standing))
+    assert "rebuild was refused at yesterday (query-failed): no room" in shown
+    assert "a request waits for the job: resume" in shown
+    assert "shop.forgotten: let go" in shown
+    assert "shop.unseen: not there" in shown
+    answered = msgspec.structs.replace(standing, server_error=None)
+    assert not answered.in_order
+    for state, in_order in (("stopped", False), ("unseen", False), ("forgotten", True)):
+        alone = [one for one in answered.tables if one.state == state]
+        assert msgspec.structs.replace(answered, tables=alone).in_order == in_order
 
 
 def test_stopped_tables_are_read_by_who_accepts_that() -> None:

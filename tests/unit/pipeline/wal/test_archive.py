@@ -8,6 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from headrace.archive.files.folder import Folder
 from headrace.entries.entry import Change
 from headrace.errors import (
     ArchiveUnavailable,
@@ -17,7 +18,6 @@ from headrace.errors import (
     SetupMissing,
 )
 from headrace.pipeline.wal.archive import read_part, segments_of
-from headrace.pipeline.wal.folder import Folder
 from headrace.wire.kwal import Sealed
 from tests.kwal import INCARNATION, TS, bytes_of, manifest_of, numbered, sealed, stamped, write, write_folder
 
@@ -94,6 +94,16 @@ def test_a_segment_without_a_manifest_counts_between_two_that_vouch_for_it(tmp_p
         assert ids(tmp_path, 1, 60, feed="orders") == list(range(1, 61))
 
 
+def test_a_segment_is_read_whole_wherever_it_is(tmp_path: Path) -> None:
+    for text in (b"", b"kwal" * 100_000):
+        (tmp_path / "a.bin").write_bytes(text)
+        fsspec.filesystem("memory").pipe_file("/wal/a.bin", text)
+        for url in (str(tmp_path), "memory://wal"):
+            assert Folder(url).read_segment("a.bin") == text
+            with pytest.raises(ArchiveUnavailable, match=r"b\.bin is not there"):
+                Folder(url).read_segment("b.bin")
+
+
 def test_what_is_wrong_with_a_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ArchiveUnavailable, match="is not there") as missing:
         Folder(str(tmp_path / "none")).segments()
@@ -102,8 +112,8 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path: Path) -> None:
         Folder(str(tmp_path)).segments()
     with pytest.raises(InvalidRequest, match="nosuch"):
         Folder("nosuch://x/y")
-    with pytest.raises(SetupMissing, match="s3:"):
-        Folder("s3://bucket/wal?secret=1")
+    with pytest.raises(SetupMissing, match="gs:"):
+        Folder("gs://bucket/wal?secret=1")
     segments = story()
     write_folder(tmp_path, segments)
     data = bytearray(bytes_of(segments[1]))

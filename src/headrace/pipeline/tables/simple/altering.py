@@ -11,14 +11,17 @@ from typing import Final
 import msgspec
 
 from headrace.capture.ddl.columns import ColumnChanges, ColumnDefinition, ColumnUnknown
+from headrace.pipeline.tables.simple.charsets import is_held
+from headrace.pipeline.tables.simple.conversions import is_own_text
 from headrace.pipeline.tables.simple.evolution import Columns, Slot, Unfollowed
 from headrace.pipeline.tables.simple.fills import Unknowable, fill
 from headrace.pipeline.tables.simple.spark_types import spark_kind
-from headrace.simple.mysql_types import Family, family_of
+from headrace.simple.mysql_types import Family, family_of, fraction_digits
 from headrace.simple.schema import Column, DataType, TableSchema
 
-_TEXTS: Final = frozenset({Family.TEXT, Family.JSON})
-_FLOATS: Final = frozenset({Family.FLOAT, Family.DOUBLE})
+_LETTERS: Final = frozenset({Family.TEXT, Family.ENUM, Family.SET})
+_BINARY_TWINS: Final = {"char": "binary", "varchar": "varbinary", "text": "blob", "tinytext": "tinyblob"}
+"""What the table's own character set makes of a type if it is ``binary``."""
 
 
 def follow(columns: Columns, changes: ColumnChanges, schema: TableSchema | None, began_s: int | None) -> None:
@@ -31,6 +34,7 @@ def follow(columns: Columns, changes: ColumnChanges, schema: TableSchema | None,
     if changes.converts_charset == "binary":
         raise Unfollowed("it turns text into bytes of character sets that are not known here")
     shown = {column.name.casefold(): column for column in schema.columns} if schema is not None else {}
+    key = {name.casefold() for name in changes.primary_key}
     names = [*(slot.name for slot in columns.slots), *columns.hidden]
     try:
         outcome = changes.applied(names)
@@ -46,12 +50,26 @@ def follow(columns: Columns, changes: ColumnChanges, schema: TableSchema | None,
             continue
         slot = columns.slots[place]
         slot.name = name
+        if changes.converts_charset and family_of(slot.data_type) in _LETTERS:
+            _recode(columns, slot, changes.converts_charset)
         if definition is not None:
             _redefine(columns, slot, definition, beside)
+        if name.casefold() in key:
+            columns.convert(slot, slot.data_type, nullable=False)
         slots.append(slot)
     columns.slots, columns.hidden = slots, hidden
     for definition in outcome.added:
         _add(columns, definition, shown.get(definition.name.casefold()), began_s)
+
+
+def _recode(columns: Columns, slot: Slot, charset: str) -> None:
+    """CONVERT TO CHARACTER SET; ``default`` is one that is not told."""
+    if is_own_text(slot.data_type):
+        return  # a UUID stays what it is, and text of ASCII alone is text in every character set
+    charset = "" if charset == "default" else charset
+    columns.convert(
+        slot, msgspec.structs.replace(slot.data_type, charset=charset, collate=""), nullable=slot.nullable
+    )
 
 
 def _redefine(columns: Columns, slot: Slot, definition: ColumnDefinition, beside: Column | None) -> None:
@@ -62,8 +80,12 @@ def _redefine(columns: Columns, slot: Slot, definition: ColumnDefinition, beside
         raise Unfollowed(f"column {slot.name}: its new type has no values in messages")
     nullable = definition.nullable
     if nullable is None:
-        nullable = slot.nullable if data_type.mysql_type == "timestamp" else True
+        nullable = slot.nullable if data_type.mysql_type == "timestamp" else not definition.auto_increment
     columns.convert(slot, data_type, nullable=nullable)
+    if definition.auto_increment:
+        columns.check(
+            slot, f"{slot.value.sql()} <> 0", "AUTO_INCREMENT may have given its row another number"
+        )
 
 
 def _add(columns: Columns, definition: ColumnDefinition, beside: Column | None, began_s: int | None) -> None:
@@ -71,7 +93,7 @@ def _add(columns: Columns, definition: ColumnDefinition, beside: Column | None, 
     if data_type is None:
         columns.hidden.append(definition.name)
         return
-    same = beside if beside is not None and data_type == _with_scale(beside.data_type, data_type) else None
+    same = beside if beside is not None and _is_same_moment(beside.data_type, data_type) else None
     try:
         value = fill(definition, data_type, same, began_s)
     except Unknowable as error:
@@ -86,18 +108,26 @@ def _type_of(definition: ColumnDefinition, beside: Column | None) -> DataType | 
         if beside is not None and spark_kind(beside.data_type) is None:
             return None
         raise Unfollowed(f"column {definition.name}: its type is not known here")
+    if beside is None or said.elements != beside.data_type.elements:
+        odd = [label for label in said.elements if not is_held(label, said.charset)]
+        if odd:
+            raise Unfollowed(
+                f"column {definition.name}: its character set may have no letters for {odd[0]!r}"
+            )
     if beside is None:
         return said
     shown = beside.data_type
-    families = {family_of(said), family_of(shown)}
     if not said.charset and family_of(said) is Family.TEXT and family_of(shown) is Family.BINARY:
-        return shown  # the table's own character set is binary
-    alike = len(families) == 1 or families <= _TEXTS
-    if alike and spark_kind(said) == spark_kind(shown) and said.elements == shown.elements:
-        return _with_scale(shown, said)
+        twin = _BINARY_TWINS.get(said.mysql_type) == shown.mysql_type and said.length == shown.length
+        return shown if twin else said
+    if said.mysql_type == "json" and shown.mysql_type == "longtext":
+        return shown  # which JSON is in MariaDB
+    alike = family_of(said) is family_of(shown) and said.elements == shown.elements
+    if alike and not said.charset:
+        return msgspec.structs.replace(said, charset=shown.charset, collate=shown.collate)
     return said
 
 
-def _with_scale(shown: DataType, said: DataType) -> DataType:
-    """Return ``shown`` with the digits of a FLOAT(M,D), which schemas leave out."""
-    return msgspec.structs.replace(shown, decimal=said.decimal) if family_of(shown) in _FLOATS else shown
+def _is_same_moment(shown: DataType, said: DataType) -> bool:
+    both = family_of(shown) is family_of(said) is Family.TIMESTAMP
+    return both and fraction_digits(shown) == fraction_digits(said)

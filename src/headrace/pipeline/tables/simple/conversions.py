@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from headrace.pipeline.tables.simple.charsets import is_within, sql_held
+from headrace.pipeline.tables.simple.dates import days_of
 from headrace.pipeline.tables.simple.expressions import (
     Cast,
+    Constant,
     Encoded,
     Expression,
     Ordered,
@@ -20,7 +23,7 @@ from headrace.pipeline.tables.simple.expressions import (
     literal,
 )
 from headrace.pipeline.tables.simple.spark_types import contains, decimal_sizes, spark_kind, widens
-from headrace.simple.mysql_types import Family, family_of, fraction_digits, integer_range
+from headrace.simple.mysql_types import Family, default_length, family_of, fraction_digits, integer_range
 from headrace.simple.schema import DataType
 
 
@@ -43,6 +46,9 @@ _CHARACTER_BYTES_MAX: Final = 4
 _UTF8: Final = frozenset({"utf8", "utf8mb3", "utf8mb4", "ascii"})
 _OWN_TEXTS: Final = frozenset({("char", 36), ("varchar", 15), ("varchar", 39)})
 """UUID, INET4 and INET6, which messages tell as ASCII text: other text becomes one in a form of the server's own."""
+
+_DAY_ONE: Final = "DATE'0001-01-01'"
+_ZERO: Final = Constant(days_of("0000-00-00"), "date").sql()
 
 _NUMBERS: Final = frozenset({Family.INTEGER, Family.BIT, Family.YEAR})
 _FLOATS: Final = frozenset({Family.FLOAT, Family.DOUBLE})
@@ -74,8 +80,8 @@ def _kept_or_cast(value: Expression, kind: str, new: DataType, conditions: tuple
 
 def _in_range(sql: str, old: DataType | None, new: DataType) -> tuple[str, ...]:
     """``old`` None: values may be any numbers."""
-    least, greatest = _range_of(new)
-    had = _range_of(old) if old is not None else (least - 1, greatest + 1)
+    least, greatest = values_range(new)
+    had = values_range(old) if old is not None else (least - 1, greatest + 1)
     conditions = [] if least <= had[0] and had[1] <= greatest else [f"{sql} BETWEEN {least} AND {greatest}"]
     if family_of(new) is Family.YEAR and (old is None or family_of(old) is not Family.YEAR):
         # MySQL makes 2001 of 1: what is between 0 and the first year is not a year.
@@ -83,7 +89,8 @@ def _in_range(sql: str, old: DataType | None, new: DataType) -> tuple[str, ...]:
     return tuple(conditions)
 
 
-def _range_of(data_type: DataType) -> tuple[int, int]:
+def values_range(data_type: DataType) -> tuple[int, int]:
+    """Return the least and the greatest number of a type of whole numbers."""
     match family_of(data_type):
         case Family.YEAR:
             return 0, _YEARS[1]
@@ -139,7 +146,7 @@ def _as_float(value: Expression, kind: str, old: DataType, new: DataType) -> Con
     if family_of(old) is Family.DECIMAL and wanted == "float":
         return None  # by way of a double it would be rounded twice
     sql = value.sql()
-    conditions = []
+    conditions = list(_digits_kept(sql, wanted, old, new))
     if (
         family_of(old) in _NUMBERS
         and natural in {"int", "bigint", "decimal(20,0)"}
@@ -148,11 +155,22 @@ def _as_float(value: Expression, kind: str, old: DataType, new: DataType) -> Con
         conditions.append(f"try_cast(CAST({sql} AS {wanted}) AS decimal(38,0)) = {sql}")
     if natural == "double" and wanted == "float":
         conditions.append(f"CAST(CAST({sql} AS float) AS double) = {sql}")
-    if new.decimal and new.decimal != old.decimal:
-        conditions.append(f"CAST(try_cast({sql} AS decimal(38,{new.decimal})) AS {wanted}) = {sql}")
     if new.unsigned and not old.unsigned:
         conditions.append(f"{sql} >= 0")
     return _kept_or_cast(value, kind, new, tuple(conditions))
+
+
+def _digits_kept(sql: str, wanted: str, old: DataType, new: DataType) -> tuple[str, ...]:
+    """(M,D) cuts digits before the point and behind it."""
+    if new.length in {0, default_length(new.mysql_type)}:
+        return ()
+    whole = new.length - new.decimal
+    if family_of(old) is family_of(new) and old.decimal == new.decimal and 0 < old.length <= new.length:
+        return ()
+    # Looked at in this order: within the range the cast is never too long.
+    least = f"abs({sql}) < 1e{whole}"
+    same = f"CAST(try_cast({sql} AS decimal(38,{min(new.decimal, 38 - min(whole, 38))})) AS {wanted}) = {sql}"
+    return (f"({least} AND {same})",)
 
 
 def _from_float(value: Expression, kind: str, _: DataType, new: DataType) -> Conversion | None:
@@ -160,7 +178,7 @@ def _from_float(value: Expression, kind: str, _: DataType, new: DataType) -> Con
     sql, wanted = value.sql(), spark_kind(new)
     if wanted is None or kind not in {"float", "double"}:
         return None
-    least, greatest = _range_of(new)
+    least, greatest = values_range(new)
     conditions = (
         f"{sql} = floor({sql})",
         f"{sql} BETWEEN {least} AND {greatest}",
@@ -171,12 +189,12 @@ def _from_float(value: Expression, kind: str, _: DataType, new: DataType) -> Con
 
 def _as_text(value: Expression, kind: str, old: DataType, new: DataType) -> Conversion | None:
     """Numbers and dates as the text that MySQL prints."""
-    if new.charset == "binary" or old.zerofill or _is_own_text(new):
+    if new.charset == "binary" or old.zerofill or is_own_text(new):
         return None
     sql, before, natural = value.sql(), family_of(old), spark_kind(old) or kind
     if before in {Family.DATETIME, Family.TIME} and fraction_digits(old):
         return None  # the text would have other digits than MySQL's
-    conditions = [f"{sql} >= DATE'0001-01-01'"] if before in {Family.DATE, Family.DATETIME} else []
+    conditions = [f"{sql} >= {_DAY_ONE}"] if before in {Family.DATE, Family.DATETIME} else []
     if before is Family.YEAR:
         conditions.append(f"{sql} <> 0")  # which MySQL prints as 0000
     if kind != natural:
@@ -190,14 +208,17 @@ def _number_of_text(value: Expression, kind: str, _: DataType, new: DataType) ->
     sql, wanted = value.sql(), spark_kind(new)
     if wanted is None or wanted == "string" or kind != "string":
         return None
-    same = f"CAST(try_cast({sql} AS {wanted}) AS string) = {sql}"
-    ranged = () if family_of(new) is Family.DECIMAL else _in_range(f"try_cast({sql} AS {wanted})", None, new)
+    number = f"try_cast({sql} AS {wanted})"
+    same = f"CAST({number} AS string) = {sql}"
+    ranged = _in_range(number, None, new) if family_of(new) is not Family.DECIMAL else ()
+    if family_of(new) is Family.DECIMAL and new.unsigned:
+        ranged = (f"{number} >= 0",)
     return Conversion(wanted, Cast(value, wanted), (same, *ranged))
 
 
 def _text(value: Expression, kind: str, old: DataType, new: DataType) -> Conversion | None:
-    """Text as text, whatever the character sets: a letter that the new one lacks is an error in strict mode."""
-    if _is_own_text(new) and (old.mysql_type, old.length, old.charset) != (
+    """Text as text, if the new character set has its letters: else they are an error in strict mode alone."""
+    if is_own_text(new) and (old.mysql_type, old.length, old.charset) != (
         new.mysql_type,
         new.length,
         new.charset,
@@ -207,10 +228,12 @@ def _text(value: Expression, kind: str, old: DataType, new: DataType) -> Convers
     conditions = list(_fits_text(sql, new)) if not _holds_text(new, old) else []
     if new.mysql_type == "char" and old.mysql_type != "char":
         conditions.append(f"rtrim({sql}) = {sql}")
+    conditions += _letters_kept(sql, old, new)
     return Conversion(kind, value, tuple(conditions))
 
 
-def _is_own_text(data_type: DataType) -> bool:
+def is_own_text(data_type: DataType) -> bool:
+    """Tell whether a column of text may be a UUID, INET4 or INET6, which messages don't tell from text."""
     return data_type.charset == "ascii" and (data_type.mysql_type, data_type.length) in _OWN_TEXTS
 
 
@@ -222,6 +245,10 @@ def _holds_text(new: DataType, old: DataType) -> bool:
     if old.mysql_type in _CHARACTERS:
         return 0 < old.length * _CHARACTER_BYTES_MAX <= room
     return _TEXT_BYTES.get(old.mysql_type, room + 1) <= room
+
+
+def _letters_kept(sql: str, old: DataType, new: DataType) -> tuple[str, ...]:
+    return () if is_within(old.charset, new.charset) else (sql_held(sql, new.charset),)
 
 
 def _fits_text(sql: str, new: DataType) -> tuple[str, ...]:
@@ -247,7 +274,7 @@ def _bytes(value: Expression, kind: str, old: DataType, new: DataType) -> Conver
 
 def _encoded(value: Expression, _: str, old: DataType, new: DataType) -> Conversion | None:
     """Text as its bytes, where they are those of UTF-8."""
-    if old.charset not in _UTF8 or old.mysql_type == "char" or _is_own_text(old):
+    if old.charset not in _UTF8 or old.mysql_type == "char" or is_own_text(old):
         return None
     encoded = Encoded(value)
     room = _BLOB_BYTES.get(new.mysql_type, new.length)
@@ -257,35 +284,49 @@ def _encoded(value: Expression, _: str, old: DataType, new: DataType) -> Convers
     )
 
 
-def _labels_as_text(value: Expression, kind: str, _: DataType, new: DataType) -> Conversion | None:
-    return None if _is_own_text(new) else Conversion(kind, value, _fits_text(value.sql(), new))
+def _labels_as_text(value: Expression, kind: str, old: DataType, new: DataType) -> Conversion | None:
+    sql = value.sql()
+    conditions = (*_fits_text(sql, new), *_letters_kept(sql, old, new))
+    return None if is_own_text(new) else Conversion(kind, value, conditions)
+
+
+def _label_letters(sql: str, old: DataType, new: DataType) -> tuple[str, ...]:
+    """Labels in another character set may be other labels to MariaDB: CONVERT TO makes '' of the latin1 label 'é'."""
+    if not old.elements:
+        return _letters_kept(sql, old, new)
+    return () if old.charset and old.charset == new.charset else (sql_held(sql, "ascii"),)
 
 
 def _one_label(value: Expression, kind: str, old: DataType, new: DataType) -> Conversion | None:
     """ENUM, from ENUM or text: labels stay what they are, whatever their numbers."""
+    letters = _label_letters(value.sql(), old, new)
     if set(old.elements) and set(old.elements) <= set(new.elements):
-        return Conversion(kind, value)
+        return Conversion(kind, value, letters)
     labels = ", ".join(map(literal, ("", *new.elements)))
-    return Conversion(kind, value, (f"{value.sql()} IN ({labels})",))
+    return Conversion(kind, value, (f"{value.sql()} IN ({labels})", *letters))
 
 
 def _labels(value: Expression, kind: str, old: DataType, new: DataType) -> Conversion | None:
     """SET from SET: in the order of the new labels, as MySQL prints them."""
-    if [label for label in new.elements if label in old.elements] == list(old.elements):
-        return Conversion(kind, value)
     sql = value.sql()
+    letters = _label_letters(sql, old, new)
+    if [label for label in new.elements if label in old.elements] == list(old.elements):
+        return Conversion(kind, value, letters)
     known = f"size(array_except(split({sql}, ','), {label_array(new.elements)})) = 0"
     conditions = () if set(old.elements) <= set(new.elements) else (f"({sql} = '' OR {known})",)
-    return Conversion(kind, Ordered(value, new.elements), conditions)
+    return Conversion(kind, Ordered(value, new.elements), (*conditions, *letters))
 
 
 def _moment(value: Expression, kind: str, old: DataType, new: DataType) -> Conversion | None:
     """DATETIME, or TIMESTAMP, of other digits: those that go have to be 0."""
-    digits = fraction_digits(new)
-    if digits >= fraction_digits(old):
+    digits, sql = fraction_digits(new), value.sql()
+    if digits == fraction_digits(old):
         return Conversion(kind, value)
-    second = f"extract(SECOND FROM {value.sql()})"
-    return Conversion(kind, value, (f"CAST({second} AS decimal(8,{digits})) = {second}",))
+    real = () if family_of(old) is Family.TIMESTAMP else (_is_real(sql),)
+    if digits > fraction_digits(old):
+        return Conversion(kind, value, real)
+    second = f"extract(SECOND FROM {sql})"
+    return Conversion(kind, value, (f"CAST({second} AS decimal(8,{digits})) = {second}", *real))
 
 
 def _time(value: Expression, kind: str, old: DataType, new: DataType) -> Conversion | None:
@@ -300,12 +341,18 @@ def _time(value: Expression, kind: str, old: DataType, new: DataType) -> Convers
 
 
 def _date_to_moment(value: Expression, kind: str, _: DataType, new: DataType) -> Conversion | None:
-    return _kept_or_cast(value, kind, new, ())
+    return _kept_or_cast(value, kind, new, (_is_real(value.sql()),))
 
 
 def _moment_to_date(value: Expression, kind: str, _: DataType, new: DataType) -> Conversion | None:
     sql = value.sql()
-    return _kept_or_cast(value, kind, new, (f"CAST(CAST({sql} AS date) AS timestamp_ntz) = {sql}",))
+    whole = f"CAST(CAST({sql} AS date) AS timestamp_ntz) = {sql}"
+    return _kept_or_cast(value, kind, new, (whole, _is_real(sql)))
+
+
+def _is_real(sql: str) -> str:
+    """A date that there is, or ``0000-00-00``: of others ``NO_ZERO_IN_DATE`` and ``ALLOW_INVALID_DATES`` decide."""
+    return f"({sql} >= {_DAY_ONE} OR {sql} = {_ZERO})"
 
 
 _Follow = Callable[[Expression, str, DataType, DataType], Conversion | None]

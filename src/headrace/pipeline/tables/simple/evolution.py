@@ -10,13 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from msgspec.structs import replace as replace_type
+
 from headrace.pipeline.tables.schemas import OWN_PREFIX
 from headrace.pipeline.tables.simple.conversions import converted, is_widening
 from headrace.pipeline.tables.simple.expressions import Constant, Expression, Field
 from headrace.pipeline.tables.simple.spark_types import spark_kind
 from headrace.pipeline.tables.simple.state import Tracked
 from headrace.pipeline.tables.simple.steps import Check, Projected, TableColumn
+from headrace.simple.mysql_types import Family, family_of
 from headrace.simple.schema import DataType, TableSchema
+
+_FLOATS: Final = frozenset({Family.FLOAT, Family.DOUBLE})
 
 TEMPORARY: Final = f"{OWN_PREFIX}renamed_"
 """How a column's name begins while two columns change names."""
@@ -84,8 +89,7 @@ class Columns:
                 f"{described(slot.data_type)}, is not known here"
             )
         for condition in found.conditions:
-            reason = f"column {slot.name}: a value may have changed when it became {described(data_type)}"
-            self._check(slot, condition, reason)
+            self.check(slot, condition, f"a value may have changed when it became {described(data_type)}")
         if slot.nullable and not nullable:
             sql = f"{slot.value.sql()} IS NOT NULL"
             column = slot.origin or slot.name
@@ -93,7 +97,9 @@ class Columns:
             self.checks.append(Check(column, sql, reason))
         slot.kind, slot.value, slot.data_type, slot.nullable = found.kind, found.value, data_type, nullable
 
-    def _check(self, slot: Slot, condition: str, reason: str) -> None:
+    def check(self, slot: Slot, condition: str, reason: str) -> None:
+        """Let ``condition``, Spark SQL over the columns that are there, be true wherever the column is not NULL."""
+        reason = f"column {slot.name}: {reason}"
         sql = f"({slot.value.sql()} IS NULL OR coalesce({condition}, false))"
         self.checks.append(Check(slot.origin or slot.name, sql, reason))
 
@@ -117,10 +123,11 @@ class Columns:
         for folded, column in theirs.items():
             slot = ours[folded]
             slot.name = column.name
-            if spark_kind(slot.data_type) == spark_kind(column.data_type):
-                slot.data_type, slot.nullable = column.data_type, column.nullable
-            else:
-                self.convert(slot, column.data_type, nullable=column.nullable)
+            data_type = column.data_type
+            if family_of(data_type) is family_of(slot.data_type) in _FLOATS:
+                # Schemas leave out how many digits of a FLOAT(M,D) are kept.
+                data_type = replace_type(data_type, decimal=slot.data_type.decimal)
+            self.convert(slot, data_type, nullable=column.nullable)
 
     def check_names(self) -> None:
         """Unfollowed if no table of Spark's can have the columns' names."""

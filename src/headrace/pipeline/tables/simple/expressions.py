@@ -7,11 +7,14 @@ from typing import Final
 import msgspec
 
 from headrace.pipeline.tables.rows import quoted
+from headrace.pipeline.tables.schemas import OWN_PREFIX
 
 Scalar = int | float | str | bytes | None
 """A constant. Dates and timestamps are the numbers that their columns hold, decimals their digits."""
 
 _DAY_MICROS: Final = 86_400_000_000
+_LABEL: Final = f"{OWN_PREFIX}label"
+"""A name that no column has, which would hide behind it."""
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -90,10 +93,12 @@ class Ordered(msgspec.Struct, frozen=True):
 
     def sql(self) -> str:
         """Return it as Spark SQL."""
+        value = self.value.sql()
         present = (
-            f"filter({label_array(self.labels)}, l -> array_contains(split({self.value.sql()}, ','), l))"
+            f"filter({label_array(self.labels)}, {_LABEL} -> array_contains(split({value}, ','), {_LABEL}))"
         )
-        return f"array_join({present}, ',')"
+        # Without the condition NULL would be a SET without labels.
+        return f"CASE WHEN {value} IS NOT NULL THEN array_join({present}, ',') END"
 
 
 Expression = Field | Constant | Cast | Encoded | Padded | Ordered

@@ -8,15 +8,18 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from math import isfinite
 from typing import Final
 
 from headrace.capture.ddl.columns import ColumnDefinition, Default, DefaultKind
+from headrace.pipeline.tables.simple.charsets import has_own_bytes, is_held
+from headrace.pipeline.tables.simple.conversions import is_own_text, values_range
 from headrace.pipeline.tables.simple.dates import days_of, micros_of
 from headrace.pipeline.tables.simple.expressions import Constant, Scalar
 from headrace.pipeline.tables.simple.spark_types import reader, spark_kind
 from headrace.simple.faults import Misfit
 from headrace.simple.message import Timestamp
-from headrace.simple.mysql_types import Family, family_of, fraction_digits, integer_range
+from headrace.simple.mysql_types import Family, default_length, family_of, fraction_digits
 from headrace.simple.numeric import rounded_to_single
 from headrace.simple.schema import Column, DataType
 
@@ -26,10 +29,13 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _QUARTER: Final = timedelta(minutes=15)
 _ZONE_MAX: Final = timedelta(hours=14)
 _EXACT: Final = Context(prec=80, traps=[InvalidOperation, Inexact])
+_NUMBER: Final = re.compile(r"[+-]?(?:\d{1,80}(?:\.\d{0,80})?|\.\d{1,80})(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_YEAR: Final = re.compile(r"\d{4}", re.ASCII)
 _PLAIN: Final = re.compile(r"0|-?[1-9]\d{0,64}", re.ASCII)
 _ZERO_DATE: Final = "0000-00-00"
 _INTEGERS: Final = frozenset({Family.INTEGER, Family.BIT, Family.YEAR})
 _MOMENTS: Final = frozenset({Family.DATETIME, Family.TIMESTAMP})
+_BLOBS: Final = frozenset({"tinyblob", "blob", "mediumblob", "longblob"})
 
 
 class Unknowable(Exception):
@@ -71,12 +77,10 @@ def _value(default: Default, data_type: DataType, shown: Column | None, began_s:
         match family:
             case Family.DECIMAL:
                 return _decimal(default, data_type)
-            case Family.DOUBLE:
-                return float(_number(default))
-            case Family.FLOAT:
-                return rounded_to_single(float(_number(default)))
+            case Family.DOUBLE | Family.FLOAT:
+                return _float(default, data_type)
             case Family.TEXT:
-                return _text(default)
+                return _letters(default, data_type)
             case Family.ENUM | Family.SET:
                 return _labels(default, data_type)
             case Family.BINARY:
@@ -109,6 +113,8 @@ def _implicit(data_type: DataType) -> Scalar:
             return str(Decimal((0, (0,), -data_type.decimal)))
         case Family.FLOAT | Family.DOUBLE:
             return 0.0
+        case Family.TEXT if is_own_text(data_type):
+            raise Unknowable("UUID, INET4 and INET6 have zeros there, text has nothing")
         case Family.TEXT | Family.SET:
             return ""
         case Family.BINARY:
@@ -132,26 +138,70 @@ def _now(data_type: DataType, began_s: int | None) -> Scalar:
     return began_s * 1_000_000
 
 
-def _number(default: Default) -> Decimal:
+def _number(default: Default, data_type: DataType) -> Decimal:
+    """A number that the type has as it is, but for digits that it may not have room for."""
     if default.kind is DefaultKind.BYTES:
-        return Decimal(int(default.text, 16))
-    return Decimal(default.text)
+        found = Decimal(int(default.text or "0", 16))
+    elif _NUMBER.fullmatch(default.text):
+        found = Decimal(default.text)
+    else:
+        raise Misfit
+    if found < 0 and data_type.unsigned:
+        raise Misfit
+    return found
 
 
 def _integer(default: Default, data_type: DataType) -> int:
-    number = int(_EXACT.quantize(_number(default), Decimal(1)))
-    family = family_of(data_type)
-    least, greatest = integer_range(data_type) if family is Family.INTEGER else (0, (1 << 64) - 1)
+    family, is_text = family_of(data_type), default.kind is DefaultKind.TEXT
+    if family is Family.BIT and is_text:  # its bytes
+        number = int.from_bytes(default.text.encode("ascii"))
+    elif family is Family.YEAR and is_text and not _YEAR.fullmatch(default.text):
+        raise Misfit  # '0' is the year 2000
+    else:
+        number = int(_EXACT.quantize(_number(default, data_type), Decimal(1)))
+    least, greatest = values_range(data_type)
     if not least <= number <= greatest or (family is Family.YEAR and 0 < number < 1901):
         raise Misfit
     return number
 
 
 def _decimal(default: Default, data_type: DataType) -> str:
-    exact = _EXACT.quantize(_number(default), Decimal((0, (1,), -data_type.decimal)))
+    exact = _EXACT.quantize(_number(default, data_type), Decimal((0, (1,), -data_type.decimal)))
     if exact.adjusted() >= data_type.length - data_type.decimal and exact:
         raise Misfit
-    return format(exact, "f")
+    return format(exact or abs(exact), "f")
+
+
+def _float(default: Default, data_type: DataType) -> float:
+    exact = _number(default, data_type)
+    if data_type.length not in {0, default_length(data_type.mysql_type)}:  # (M,D)
+        _decimal(default, data_type)
+    value = float(exact)
+    value = rounded_to_single(value) if family_of(data_type) is Family.FLOAT else value
+    if not isfinite(value) or (exact and not value):
+        raise Misfit
+    return value
+
+
+def _letters(default: Default, data_type: DataType) -> str:
+    charset = data_type.charset
+    if is_own_text(data_type):
+        raise Misfit  # UUID, INET4 or INET6, which have a form of their own
+    if default.kind is DefaultKind.BYTES and not has_own_bytes(charset):
+        raise Misfit
+    text = _text(default)
+    if data_type.mysql_type == "char":
+        text = text.rstrip(" ")
+    if not is_held(text, charset) or not _has_room(text, data_type):
+        raise Misfit
+    return text
+
+
+def _has_room(text: str, data_type: DataType) -> bool:
+    if data_type.mysql_type in {"char", "varchar"}:
+        return len(text) <= data_type.length
+    # A server's letters have four bytes at most; spaces that have no room go without an error.
+    return len(text) * 4 <= default_length(data_type.mysql_type)
 
 
 def _text(default: Default) -> str:
@@ -175,9 +225,14 @@ def _labels(default: Default, data_type: DataType) -> str:
 
 
 def _bytes(default: Default, data_type: DataType) -> bytes:
-    found = (
-        bytes.fromhex(default.text) if default.kind is DefaultKind.BYTES else _text(default).encode("ascii")
-    )
+    if default.kind is DefaultKind.BYTES:
+        found = bytes.fromhex(default.text)
+    elif data_type.mysql_type in _BLOBS and default.text:
+        raise Misfit  # its bytes are those of the table's own character set
+    else:
+        found = _text(default).encode("ascii")
+    if len(found) > default_length(data_type.mysql_type) > 1 or len(found) > data_type.length >= 0:
+        raise Misfit
     return found.ljust(data_type.length, b"\0") if data_type.mysql_type == "binary" else found
 
 

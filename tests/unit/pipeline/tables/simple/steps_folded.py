@@ -157,8 +157,15 @@ def merge(table: Table, step: Rows, entries: Iterable[Entry]) -> None:
 
     rows = {key(row): row for row in table.rows}
     assert len(rows) == len(table.rows), "rows are equal in the new key"
-    for row in sorted(typed(step, entries), key=lambda row: (row[COMMIT_TS], row[SEQUENCE_ID])):
+
+    def rank(row: Row) -> tuple[int, int]:
+        return row[COMMIT_TS], row[SEQUENCE_ID]
+
+    for row in sorted(typed(step, entries), key=rank):
         assert None not in key(row)
+        known = rows.get(key(row))
+        if known is not None and rank(known) > rank(row):
+            continue
         if row.pop(GONE):
             rows.pop(key(row), None)
         else:

@@ -27,6 +27,7 @@ from tests.unit.pipeline.tables.simple.history import (
     WORD,
     labels,
     schema_of,
+    versioned,
 )
 from tests.unit.pipeline.tables.simple.played import Played, T, kinds, rows
 
@@ -104,6 +105,18 @@ def test_what_comes_and_goes_between_two_rows_leaves_no_step() -> None:
         ("DATETIME DEFAULT '1970-01-02'", 86_400_000_000),
         ("TIMESTAMP NULL", None),
         ("DATE NOT NULL", -10_000_000),
+        ("CHAR(5) DEFAULT 'ab   '", "ab"),
+        ("VARCHAR(5) DEFAULT 'ab   '", "ab   "),
+        ("VARCHAR(5) CHARACTER SET utf8mb4 DEFAULT '😀'", "😀"),
+        ("VARCHAR(5) CHARACTER SET latin1 DEFAULT 'é€'", "é€"),
+        ("VARCHAR(5) CHARACTER SET latin1 DEFAULT x'41'", "A"),
+        ("VARCHAR(5) CHARACTER SET latin1 DEFAULT b''", ""),
+        ("VARCHAR(5) DEFAULT _utf8mb4'x'", "x"),
+        ("BIT(8) DEFAULT '5'", 53),
+        ("BIT(8) DEFAULT b''", 0),
+        ("YEAR DEFAULT '0000'", 0),
+        ("FLOAT(7,2) DEFAULT 1.25", 1.25),
+        ("DATE DEFAULT DATE'1970-01-03'", 2),
     ],
 )  # fmt: skip
 def test_what_old_rows_have_in_a_new_column(definition: str, value: Any) -> None:
@@ -161,6 +174,33 @@ def test_a_default_in_the_sessions_zone_is_told_by_the_schema_in_utc() -> None:
         ("ADD c TIMESTAMP NULL DEFAULT '2020-01-02 03:04:05'", "time zone"),
         ("ADD c TIMESTAMP", "settings"),
         ("ADD c INT DEFAULT 1.5", "1.5"),
+        ("ADD c INT DEFAULT '1_0'", "1_0"),
+        ("ADD c INT DEFAULT ' 5'", "' 5'"),
+        ("ADD c INT UNSIGNED DEFAULT -1", "-1"),
+        ("ADD c FLOAT(7,2) DEFAULT 1.239", "1.239"),
+        ("ADD c DOUBLE(9,0) DEFAULT 0.5", "0.5"),
+        ("ADD c FLOAT DEFAULT 1e39", "1e39"),
+        ("ADD c FLOAT UNSIGNED DEFAULT -0.5", "-0.5"),
+        ("ADD c DECIMAL(5,2) UNSIGNED DEFAULT -0.5", "-0.5"),
+        ("ADD c BIT(8) DEFAULT '55'", "'55'"),
+        ("ADD c YEAR DEFAULT '0'", "'0'"),
+        ("ADD c YEAR DEFAULT 2156", "2156"),
+        ("ADD c VARCHAR(9) DEFAULT 'é'", "'é'"),
+        ("ADD c VARCHAR(9) CHARACTER SET latin1 DEFAULT 'я'", "'я'"),
+        ("ADD c VARCHAR(9) CHARACTER SET utf8mb3 DEFAULT '😀'", "'😀'"),
+        ("ADD c VARCHAR(2) DEFAULT 'ab  '", "'ab  '"),
+        ("ADD c TINYTEXT DEFAULT '" + "x" * 80 + "'", "xx"),
+        ("ADD c TEXT(9) DEFAULT '" + "x" * 80 + "'", "xx"),
+        ("ADD c VARCHAR(9) CHARACTER SET ucs2 DEFAULT x'0041'", "'0041'"),
+        ("ADD c VARCHAR(9) DEFAULT x'41'", "'41'"),
+        ("ADD c VARCHAR(9) DEFAULT _latin1'é'", "expression"),
+        ("ADD c VARCHAR(9) DEFAULT _ucs2'ab'", "expression"),
+        ("ADD c VARCHAR(9) DEFAULT TIME'1:2:3'", "expression"),
+        ("ADD c VARBINARY(1) DEFAULT 'ab'", "'ab'"),
+        ("ADD c BLOB DEFAULT 'y'", "'y'"),
+        ("ADD c UUID NOT NULL", "UUID"),
+        ("ADD c INET6 DEFAULT '::1'", "'::1'"),
+        ("ADD c ENUM('я')", "no letters for 'я'"),
         ("ADD c ENUM('a') DEFAULT 'A'", "'A'"),
         ("ADD c SOMETHING", "type is not known"),
         ("DROP x", "column x, which the table does not have"),
@@ -220,6 +260,47 @@ def test_a_narrower_type_keeps_the_wide_column_and_looks_at_its_values() -> None
     assert [check.column for check in evolve.checks] == ["a"]
     assert "BETWEEN -2147483648 AND 2147483647" in evolve.checks[0].sql
     assert rows(played.tables) == [{"id": 1, "a": Decimal(5)}, {"id": 2, "a": Decimal(-1)}]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "sql"),
+    [
+        ("MODIFY a INT AUTO_INCREMENT", "<> 0"),
+        ("MODIFY a INT AUTO_INCREMENT", "`a` IS NOT NULL"),
+        ("DROP PRIMARY KEY, ADD CONSTRAINT p PRIMARY KEY USING BTREE (`A` DESC)", "`a` IS NOT NULL"),
+        ("MODIFY a INT PRIMARY KEY", "`a` IS NOT NULL"),
+        ("MODIFY w VARCHAR(20) CHARACTER SET latin1", "RLIKE '[^"),
+        ("MODIFY w VARCHAR(9) CHARACTER SET utf8mb4", "char_length(`w`) <= 9"),
+        ("CONVERT TO CHARACTER SET utf8mb3", "\\x{FFFF}"),
+        ("CONVERT TO CHARACTER SET DEFAULT", "\\x{7F}"),
+    ],
+)
+def test_what_the_source_may_have_changed_is_looked_for(clauses: str, sql: str) -> None:
+    """The schema is that of a later statement, which took it all back."""
+    played = Played({"id": INT, "a": INT, "w": WORD}, {"id": 1, "a": 5, "w": "x"})
+    played.feed.alter(clauses, versioned(played.was, version=2))
+    (step,) = played.take()
+    assert isinstance(step, Evolve)
+    assert any(sql in check.sql for check in step.checks), step.checks
+
+
+def test_a_wider_character_set_changes_nothing() -> None:
+    played = Played({"id": INT, "w": WORD}, {"id": 1, "w": "x"})
+    played.feed.alter(
+        "MODIFY w VARCHAR(20) CHARACTER SET utf16, CONVERT TO CHARACTER SET utf8mb4", played.was
+    )
+    assert played.take() == []
+
+
+def test_null_that_nobody_allows_any_more_is_looked_for() -> None:
+    """No statement says NOT NULL: a server's setting may, of a TIMESTAMP."""
+    played = Played({"id": INT, "t": STAMP}, {"id": 1, "t": None})
+    now = schema_of({"id": INT, "t": STAMP}, version=2, required=("t",))
+    played.feed.schema(now)
+    played.feed.row(now, {"id": 2, "t": datetime(2020, 1, 1, tzinfo=UTC)})
+    evolve, _ = played.take()
+    assert isinstance(evolve, Evolve)
+    assert ["IS NOT NULL" in check.sql for check in evolve.checks] == [True]
 
 
 def test_labels_stay_labels() -> None:

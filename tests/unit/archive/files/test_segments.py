@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from headrace.archive.files.folder import Folder
+from headrace.archive.files.segments import Range, Stored, check_gaps, grouped, ordered, touched
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import SegmentGap, SegmentsOverlap
-from headrace.pipeline.wal.folder import Folder
-from headrace.pipeline.wal.plan import Range, Stored, check_gaps, grouped, ordered, touched
 from headrace.wire.kwal import Sealed, SegmentName
 from headrace.wire.kwal_manifest import Manifest
 from tests.kwal import TS, manifest_of, numbered, sealed, write_folder

@@ -1,0 +1,109 @@
+"""The folder that a restore writes: empty before, whole afterwards, and never something between that a reader would take.
+
+All is written into a folder of its own below it, whose name readers of tables pass over; at the end what is in there
+gets its names, and ``_headrace/outcome.json`` comes last. What failed is taken away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+from uuid import uuid4
+
+from headrace.archive.files.folder import Folder
+from headrace.archive.files.writing import put_new
+from headrace.errors import ArchiveFull, OutNotEmpty, Usage
+from headrace.runtime.disk import Disk
+
+OUTCOME: Final = "_headrace/outcome.json"
+"""The file that says that a restore is whole."""
+_WRITING: Final = "_restoring-"
+_SHOWN_MAX: Final = 3
+
+
+def check_out(out: Path, bytes_needed: int = 0) -> None:
+    """Raise OutNotEmpty unless ``out`` is an empty folder or not there, ArchiveFull if its volume has not that much room."""
+    if out.exists() and not out.is_dir():
+        raise Usage(f"--out {out} is a file, not a folder")
+    names = sorted(one.name for one in out.iterdir()) if out.is_dir() else []
+    if any(name.startswith(_WRITING) for name in names):
+        raise OutNotEmpty(
+            f"{out} holds what a restore left that was cut short ({', '.join(names[:_SHOWN_MAX])}), or one is running",
+            hint="Once no restore writes there, remove the folder, or name another one.",
+        )
+    if names:
+        raise OutNotEmpty(f"{out} is not empty: it holds {', '.join(names[:_SHOWN_MAX])}")
+    there = next(one for one in (out, *out.parents) if one.exists())
+    free = shutil.disk_usage(there).free
+    if free < bytes_needed:
+        raise ArchiveFull(
+            f"{out} has room for {free:,} bytes, and the base alone has {bytes_needed:,}",
+            hint="Name a folder on a larger volume: --out DIR. Nothing was written.",
+        )
+
+
+class Out:
+    """The folder ``out`` while a restore writes it. Use as ``with``: unless :meth:`publish` was called, nothing is left."""
+
+    def __init__(self, out: Path, disk: Disk | None = None) -> None:
+        """OutNotEmpty; whoever checks first need not check again. ``disk``: what makes it durable."""
+        self.out = out
+        self._disk = disk or Disk()
+        self._made = False
+        self._published = False
+        self._shown: list[Path] = []
+        self.writing = out / f"{_WRITING}{uuid4().hex}"
+        """Where to write: what is in it gets its place in OUT at the end."""
+
+    def __enter__(self) -> Out:
+        check_out(self.out)
+        if not self.out.exists():
+            self._disk.make_folder(self.out.parent)
+            try:
+                self.out.mkdir()
+            except FileExistsError:
+                pass  # another restore was quicker, and it is his to take away
+            else:
+                self._made = True
+        self.writing.mkdir()
+        self.writing.chmod(self.out.stat().st_mode & 0o7777)  # workers of another user may write here too
+        return self
+
+    def publish(self, outcome: bytes) -> None:
+        """Make all that was written durable, let it be seen, and put the outcome there last.
+
+        OUT's own name is durable by then, too: what a power cut leaves with an outcome in it is whole. SyncFailed and other
+        kinds of OSError; ArchiveFull, ArchiveUnavailable.
+        """
+        for folder, _, files in os.walk(self.writing):
+            for name in files:
+                with self._disk.open(Path(folder) / name, readonly=True) as file:
+                    file.sync()
+            self._disk.sync_folder(Path(folder))
+        for one in sorted(self.writing.iterdir()):
+            place = self.out / one.name
+            one.rename(place)
+            self._shown.append(place)
+        self.writing.rmdir()
+        self._disk.sync_folder(self.out)
+        self._disk.sync_folder(self.out.parent)
+        put_new(Folder(str(self.out)), OUTCOME, [outcome], disk=self._disk)
+        self._published = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._published:
+            return
+        mine = [*self._shown, self.writing]
+        if self._shown:
+            mine.append(self.out / "_headrace")
+        for one in mine:
+            shutil.rmtree(one, ignore_errors=True)
+        if self._made:
+            with contextlib.suppress(OSError):  # another restore writes there
+                self.out.rmdir()

@@ -1,0 +1,160 @@
+"""A prune that is killed at any moment, one beside an agent that writes, and one of an object store that somebody reads."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from headrace.archive.files.folder import Folder
+from headrace.archive.moments.catalogue import Archive
+from headrace.archive.moments.pruning import Terms
+from headrace.archive.rights.holds import hold
+from headrace.backup.pruning import prune_once
+from headrace.backup.verifying.archive_check import verify
+from tests import archive_model, forks
+from tests.archive_model import Append, History, write_archive
+from tests.base_files import write_next_base, write_whole_base
+from tests.integration.backup.agents import backing_up, backup, entries_of, logged, post, registered
+from tests.prune_model import DAY_MS
+from tests.s3 import S3Server
+from tests.scale import scaled
+from tests.servers import serving
+from tests.waiting import wait_until
+
+HOLDER = """
+import sys
+from headrace.archive.files.folder import Folder
+from headrace.archive.rights.holds import hold
+from headrace.entries.lsn import ZERO
+with hold(Folder(sys.argv[1]), ZERO) as held:
+    print(held, flush=True)
+    sys.stdin.readline()
+"""
+DAYS = 30
+SEED = 11_22
+
+
+def write_daily(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Write an archive of thirty days, years ago: a segment a day, a base every fifth; returns the bases."""
+    monkeypatch.setattr(archive_model, "TS", 1_700_000_000_000 << 18)
+    history = History([Append(7, day * DAY_MS) for day in range(DAYS)])
+    segments = history.segments(range(1, DAYS))
+    write_archive(folder, segments)
+    return [
+        write_whole_base(folder, segments[: day + 1], segments[day].name.last) for day in range(0, DAYS, 5)
+    ]
+
+
+def count(folder: Path) -> int:
+    """Files there but the prune's own; what goes meanwhile is passed over."""
+    return sum(len(files) for _, _, files in os.walk(folder)) - (folder / "prune.lock").exists()
+
+
+def test_a_prune_that_is_killed_leaves_an_archive_that_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bases = write_daily(tmp_path / "whole", monkeypatch)
+    anchor = bases[4].name.removeprefix("kdb-base-")  # day 20: the newest that is seven days old
+    last = str(Archive.read(str(tmp_path / "whole")).segments[-1].name.last)
+    chance = random.Random(SEED)
+    cut_off = 0
+    for number in range(scaled(4)):
+        folder = tmp_path / f"copy-{number}"
+        shutil.copytree(tmp_path / "whole", folder)
+        before = count(folder)
+        gone = chance.randrange(1, 40)
+        command = [
+            *forks.HEADRACE,
+            "wal",
+            "prune",
+            "--wal-dir",
+            str(folder),
+            "--confirm",
+        ]
+        with forks.start(command, stdout=subprocess.DEVNULL) as process:
+
+            def is_time(
+                folder: Path = folder,
+                before: int = before,
+                gone: int = gone,
+                process: subprocess.Popen[bytes] = process,
+            ) -> bool:
+                return process.poll() is not None or count(folder) <= before - gone
+
+            wait_until(is_time, what="files that are gone")
+            process.kill()
+        cut_off += process.returncode != 0
+        assert verify(str(folder)).findings == [], (SEED, number)
+        chain = Archive.read(str(folder)).chain
+        assert chain.gaps() == [], (SEED, number)
+        assert any(str(one.first) <= anchor and str(one.last) == last for one in chain.windows()), (
+            SEED,
+            number,
+        )
+        forks.run(command, check=True, stdout=subprocess.DEVNULL)
+        found = Archive.read(str(folder))
+        assert [one.path for one in found.bases] == [bases[4].name, bases[5].name]
+        assert str(found.segments[0].name.last) == anchor
+        shutil.rmtree(folder)
+    assert cut_off, "at least one prune was cut off"
+
+
+def test_a_prune_beside_an_agent_that_writes(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    with serving(tmp_path / "server", grpc=True) as server:
+        (feed,) = registered(server, "shop::orders")
+        following, segments_gone = 1, 0
+        with backing_up(server, archive, "--segment-size", "4k", folder=tmp_path / "agent") as agent:
+            for _ in range(4):
+                for _ in range(12):
+                    post(feed, following, 40)
+                    following += 40
+                agent.until(lambda: len(list(archive.glob("*.bin"))) > 6, "segments")
+                there = Archive.read(str(archive)).segments
+                write_next_base(archive, there[-3].name.last)
+                done = prune_once(str(archive), Terms(0, 0), confirm=True, now_ms=1 << 45)
+                assert not done.refused
+                segments_gone += len(done.plan.segments_going)
+                assert verify(str(archive)).findings == []
+            agent.stop()
+        assert segments_gone > 4
+        post(feed, following, 8)
+        backup(server, archive)
+        found = verify(str(archive))
+        assert (found.findings, found.notes) == ([], [])
+        left = entries_of(archive, gaps=True)
+        assert 0 < len(left) < following + 7
+        assert left == logged(server)[-len(left) :]
+
+
+def test_a_prune_of_an_object_store_waits_for_who_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Server, s3_url: str
+) -> None:
+    bases = write_daily(tmp_path / "whole", monkeypatch)
+    store, root = fsspec.core.url_to_fs(s3_url)
+    store.put(str(tmp_path / "whole"), root, recursive=True)
+    assert verify(s3_url).findings == []
+    folder, day = Folder(s3_url), Archive.read(s3_url).segments
+    with hold(folder, day[10].name.last, "restore") as held:
+        assert held
+        done = prune_once(s3_url, Terms(), confirm=True, now_ms=1 << 45)
+        assert done.plan.keep_from == day[10].name.last
+        assert [one.path for one in Archive.read(s3_url).bases] == [one.name for one in bases[2:]]
+        assert [one.file for one in Archive.read(s3_url).segments] == [one.file for one in day[10:]]
+    holder = [sys.executable, "-c", HOLDER, s3_url]
+    with forks.start(holder, env=s3.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        process.kill()
+    done = prune_once(s3_url, Terms(), confirm=True, now_ms=1 << 45)
+    assert [one.startswith("hold-") for one in done.leftovers] == [True]
+    assert [one.path for one in Archive.read(s3_url).bases] == [one.name for one in bases[4:]]
+    assert verify(s3_url).findings == []
+    assert not [name for name in folder.files() if name.startswith("hold-")]

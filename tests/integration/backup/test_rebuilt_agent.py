@@ -1,0 +1,79 @@
+"""A backup agent that runs while its server's data folder is lost: what it holds gets into the archive, and is rebuilt."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.backup.agents import (
+    backing_up,
+    backup,
+    entries_of,
+    logged,
+    lsns_of,
+    manifests_of,
+    post,
+    registered,
+)
+from tests.rebuilding import rebuilt_in_place
+from tests.servers import ServerProcess, serving
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with serving(tmp_path / "server", grpc=True) as running:
+        yield running
+
+
+def delete_data(server: ServerProcess) -> None:
+    """SIGKILL, and the folder is gone."""
+    server.kill()
+    shutil.rmtree(server.data_dir)
+
+
+def test_an_agent_that_is_left_running(server: ServerProcess, tmp_path: Path) -> None:
+    """The rebuild warns that the agent still holds entries. It ends once it has written them; then all is rebuilt anew."""
+    archive = tmp_path / "archive"
+    (feed,) = registered(server, "f")
+    post(feed, 1, 2)
+    backup(server, archive)
+    post(feed, 3, 2)
+    lsns = lsns_of(logged(server))
+    with backing_up(server, archive, folder=tmp_path / "agent") as agent:
+        agent.until(lambda: "a segment is begun" in agent.said(), "the agent to hold entries")
+        delete_data(server)
+        made = rebuilt_in_place(archive, server.data_dir)
+        assert any("stop the agent" in one and str(agent.process.pid) in one for one in made.warnings)
+        server.start()
+        assert lsns_of(logged(server)) == lsns[:2]
+        code, said = agent.wait()
+    assert (code, said["code"]) == (3, "beyond-head"), agent.said()
+    assert lsns_of(entries_of(archive)) == lsns
+    (told,) = manifests_of(archive)[-1].registry
+    assert (told.incarnation, told.next_sequence_id) == (made.feeds[0].was, 5), "the feed as it was then"
+
+    delete_data(server)
+    again = rebuilt_in_place(archive, server.data_dir)
+    assert not any("stop the agent" in one for one in again.warnings)
+    server.start()
+    assert lsns_of(logged(server)) == lsns
+    feed.register()
+    post(feed, 5, 1)
+    assert backup(server, archive).entries == 1
+    assert entries_of(archive) == logged(server)
+
+
+def test_an_agent_that_is_stopped_writes_what_it_holds_without_a_server(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    (feed,) = registered(server, "f")
+    post(feed, 1, 2)
+    lsns = lsns_of(logged(server))
+    with backing_up(server, tmp_path / "archive", folder=tmp_path / "agent") as agent:
+        agent.until(lambda: "a segment is begun" in agent.said(), "the agent to hold entries")
+        delete_data(server)
+        agent.stop()
+    assert lsns_of(entries_of(tmp_path / "archive")) == lsns

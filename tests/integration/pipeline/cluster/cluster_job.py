@@ -1,0 +1,153 @@
+"""Several jobs in one session on a cluster, one behind the other: what the tests run as a program.
+
+``python -m tests.integration.pipeline.cluster.cluster_job PLAN.json`` writes ``NAME.json`` beside the plan when a job is
+done. It runs in the plan's folder, whose relative paths mean nothing to workers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from headrace.pipeline.failures import error_of
+from headrace.pipeline.session import SessionSettings, open_session, stop_session
+from headrace.pipeline.sink.writer import FeedStreamWriter
+from headrace.pipeline.source.feed import HeadraceSource
+from headrace.pipeline.tables.job import run_tables
+from headrace.pipeline.wal.source import register
+from tests.integration.pipeline.sink.folder_job import FolderJob
+from tests.waiting import wait_until
+
+LATE_BATCH = 1
+LATE_S_MAX = 60.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """``server`` and ``grpc`` are an open server's; ``source`` has the options of the other's, which asks for tokens."""
+
+    master: str
+    executor_memory: str
+    server: str
+    grpc: str
+    captured: str
+    tables: str
+    written: str
+    source: dict[str, str]
+    archive: str
+
+
+class LateSource(HeadraceSource):
+    """The data source, whose task of one batch begins late: only when another attempt of it has appended its rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "late"
+
+    def streamWriter(  # noqa: N802 - Spark calls it by this name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        return LateWriter(self.options, schema, overwrite)
+
+
+class LateWriter(FeedStreamWriter):
+    """Waits in a first attempt of the batch until the feed has grown; notes each attempt in a file."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        if int(context.getLocalProperty("streaming.sql.batchId") or -1) == LATE_BATCH:
+            attempts = Path(self._checkpoint).parent / "attempts"
+            attempts.mkdir(exist_ok=True)
+            (attempts / str(context.attemptNumber())).touch()
+            if context.attemptNumber() == 0:
+                before = self._grown()
+                wait_until(lambda: self._grown() > before, LATE_S_MAX, what="another attempt to append")
+        return super().write(iterator)
+
+    def _grown(self) -> int:
+        answer = httpx.get(f"{self._options.target.server}/feeds/{self._options.feed}/tail", trust_env=False)
+        return int(answer.json()["next-sequence-id"])
+
+
+def run_sink(spark: SparkSession, plan: Plan) -> dict[str, Any]:
+    """Write all batches of a folder to a feed."""
+    spark.dataSource.register(LateSource)
+    job = FolderJob(Path("sink").absolute(), plan.server, plan.grpc, plan.written)
+    query = job.start(spark, name="late")
+    query.awaitTermination(180)
+    assert not query.isActive
+    return {}
+
+
+def run_captured(spark: SparkSession, plan: Plan) -> dict[str, Any]:
+    """Keep the tables of a captured feed."""
+    summary = run_tables(
+        spark, feed=plan.captured, to=plan.tables, server=plan.server, once=True, entries_max=20
+    )
+    return {"batches": summary.batches, "stopped": [one.table[1] for one in summary.stopped]}
+
+
+def run_reads(spark: SparkSession, plan: Plan) -> dict[str, Any]:
+    """Read a feed that is partly in the archive alone, and the archive itself: every path is a relative one."""
+    register(spark)
+    feed = spark.read.format("headrace").options(**plan.source, archive=plan.archive).load()
+    segments = spark.read.format("headrace.wal").load(plan.archive)
+    return {
+        name: sorted((row["sequence_id"], bytes(row["value"]).decode()) for row in frame.toLocalIterator())
+        for name, frame in (("feed", feed), ("segments", segments))
+    }
+
+
+JOBS: dict[str, Callable[[SparkSession, Plan], dict[str, Any]]] = {
+    "sink": run_sink,
+    "captured": run_captured,
+    "reads": run_reads,
+}
+
+
+def main(file: str) -> None:
+    """Run the jobs in their order."""
+    plan = msgspec.json.decode(Path(file).read_bytes(), type=Plan)
+    more = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    # A task that takes six seconds gets a second attempt on another worker.
+    more |= {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.minTaskRuntime": "100ms",
+        "spark.speculation.task.duration.threshold": "6s",
+    }
+    settings = SessionSettings(
+        log_file=Path("spark.log"),
+        master=plan.master,
+        memory="1g",
+        executor_memory=plan.executor_memory,
+        short_lived=True,
+        more=more,
+    )
+    spark = open_session(settings)
+    began = time.monotonic()
+    for name, run in JOBS.items():
+        try:
+            found = run(spark, plan)
+        except PySparkException as failure:
+            raise error_of(failure) from None
+        done = Path(f"{name}.json.new")
+        done.write_text(json.dumps(found | {"seconds": round(time.monotonic() - began, 1)}))
+        done.rename(f"{name}.json")
+    stop_session(spark)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

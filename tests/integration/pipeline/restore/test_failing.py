@@ -1,0 +1,214 @@
+"""What can't be exact isn't there: damage, a cut in the middle, keys that do not open; and nothing is left of a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+from pathlib import Path
+
+import pyrage
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.archive.files.encryption import encrypt
+from headrace.archive.files.gaps import AcceptedGap, encode_gap, gap_file
+from headrace.archive.moments.catalogue import Archive
+from headrace.cli.app import main
+from headrace.entries.entry import Change
+from headrace.errors import (
+    ArchiveFull,
+    IdentityNeeded,
+    OutNotEmpty,
+    RestoreInexact,
+    SegmentCorrupt,
+    SegmentGap,
+    Usage,
+)
+from headrace.pipeline.restore import keys
+from headrace.pipeline.restore import out as out_folder
+from headrace.pipeline.restore.out import OUTCOME, Out, check_out
+from headrace.wire.kwal_manifest import decode_manifest, encode_manifest
+from tests import forks
+from tests.fault.volumes import small_volume
+from tests.integration.pipeline.restore.history import REGIONS, VM, History, put, small_history
+from tests.integration.pipeline.restore.restoring import keys_in, names_in, restored
+from tests.kwal import INCARNATION, manifest_of, sealed, write
+from tests.waiting import wait_until
+
+
+def test_nothing_is_written_of_a_damaged_archive(spark: SparkSession, tmp_path: Path) -> None:
+    history = small_history()
+    archive, out = tmp_path / "wal", tmp_path / "out"
+    history.write(archive, 4, 8)
+    last = history.appends[-1].lsns[-1]
+    damaged = sorted(archive.glob("*.bin"))[1]
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 4
+    damaged.write_bytes(bytes(data))
+    out.mkdir()
+    for kind in ("kv", "tables"):
+        with pytest.raises(SegmentCorrupt, match=damaged.name):
+            restored(spark, archive, out, last, kind=kind)
+        assert names_in(out) == []
+    # What is before the damage does not need it.
+    restored(spark, archive, out, history.appends[3].lsns[-1])
+    assert keys_in(spark, out) == history.at(history.appends[3].lsns[-1])
+
+
+def test_where_a_restore_may_write(tmp_path: Path) -> None:
+    check_out(tmp_path / "new" / "folder")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(Usage):
+        check_out(tmp_path / "file")
+    with pytest.raises(OutNotEmpty, match="it holds file"):
+        check_out(tmp_path)
+    with pytest.raises(ArchiveFull, match="has room for"):
+        check_out(tmp_path / "new", 1 << 62)
+    (tmp_path / "cut" / "_restoring-1").mkdir(parents=True)
+    with pytest.raises(OutNotEmpty, match="cut short"):
+        check_out(tmp_path / "cut")
+
+
+def test_a_restore_takes_only_its_own_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that look at OUT before either makes it: the one that fails leaves the other's result."""
+    monkeypatch.setattr(out_folder, "check_out", lambda out: None)  # both looked, and nothing was there
+    out = tmp_path / "new" / "out"
+    first, second = Out(out), Out(out)
+    with first, contextlib.suppress(OSError), second:
+        (first.writing / "feed=a").mkdir()
+        first.publish(b"{}")
+        raise OSError
+    assert names_in(out) == ["_headrace", "feed=a"]
+    with contextlib.suppress(OSError), Out(tmp_path / "alone"):
+        raise OSError
+    assert not (tmp_path / "alone").exists()
+
+
+def test_an_encrypted_archive_needs_its_identity(spark: SparkSession, tmp_path: Path) -> None:
+    history, archive = small_history(), tmp_path / "wal"
+    history.write(archive, 5)
+    key = pyrage.x25519.Identity.generate()
+    identity = tmp_path / "identity.txt"
+    identity.write_text(f"# a comment\n{key}\n")
+    for path in sorted(archive.glob("*.bin")):
+        manifest = decode_manifest(path.with_suffix(".manifest.json").read_bytes(), "a manifest")
+        found = encrypt([path.read_bytes()], [str(key.to_public())])
+        path.with_name(f"{path.name}.age").write_bytes(b"".join(found.pieces))
+        path.with_suffix(".manifest.json").write_bytes(encode_manifest(manifest.with_encryption(found.told)))
+        path.unlink()
+    last, out = history.appends[-1].lsns[-1], tmp_path / "out"
+    with pytest.raises(IdentityNeeded):
+        restored(spark, archive, out, last)
+    assert names_in(out) == []
+    restored(spark, archive, out, last, identity=str(identity))
+    assert keys_in(spark, out) == history.at(last)
+
+
+def test_only_the_newest_history_of_a_feed_is_restored(spark: SparkSession, tmp_path: Path) -> None:
+    history, archive = History(), tmp_path / "wal"
+    history.append(VM, put("old", 1), put("both", 1), ts=1)
+    again = History()
+    again.append(VM, put("both", 2), put("new", 2), ts=2)
+    segments = [sealed([one.stamped for one in made.appends]) for made in (history, again)]
+    first = manifest_of(segments[0])
+    second = manifest_of(segments[1], before=segments[0], incarnations={REGIONS[VM]: "second"})
+    write(archive, segments[0], first)
+    write(archive, segments[1], second)
+    last = again.appends[-1].lsns[-1]
+    for kind in ("kv", "tables"):
+        outcome = restored(spark, archive, tmp_path / kind, last, kind=kind)
+        (feed,) = outcome.feeds
+        assert (feed.incarnation, feed.older) == ("second", [INCARNATION])
+        assert any("older histories" in warning for warning in outcome.warnings)
+    assert keys_in(spark, tmp_path / "kv") == again.at(last)
+    before = restored(spark, archive, tmp_path / "before", history.appends[-1].lsns[-1])
+    assert before.feeds[0].incarnation == INCARNATION
+    assert keys_in(spark, tmp_path / "before") == history.at(last)
+
+
+def test_a_restore_that_is_killed_leaves_no_outcome(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history, archive, out = History(), tmp_path / "wal", tmp_path / "out"
+    for number in range(1, 40):
+        history.append(VM, *[put(f"k{number}-{one}", one) for one in range(200)], ts=number)
+    history.write(archive, *range(1, 39))
+    last = history.appends[-1].lsns[-1]
+    command = [
+        *forks.HEADRACE,
+        "wal",
+        "restore",
+        "--wal-dir",
+        str(archive),
+        "--json",
+    ]
+    command += ["--to-lsn", str(last), "--master", "local[1]", "--max-entries", "200"]
+    running = forks.start([*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        wait_until(
+            lambda: list(out.glob("_restoring-*/*/entries/_delta_log/*1.json")), 200, what="a batch or two"
+        )
+    finally:
+        running.send_signal(signal.SIGKILL)
+        running.communicate()
+    assert not (out / OUTCOME).exists()
+    assert [name for name in names_in(out) if not name.startswith("_restoring-")] == []
+    assert main([*command[3:], "--out", str(out)]) == 3  # before Spark is started
+    assert json.loads(capsys.readouterr().out)["code"] == "out-not-empty"
+    # Another folder takes it.
+    outcome = restored(spark, archive, tmp_path / "again", last)
+    assert outcome.feeds[0].rows == len(history.at(last))
+    assert (tmp_path / "again" / OUTCOME).exists()
+
+
+def test_another_count_of_the_log_takes_a_restore_away(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history, archive, out = small_history(), tmp_path / "wal", tmp_path / "out"
+    history.write(archive, 4)
+    last = history.appends[-1].lsns[-1]
+    monkeypatch.setattr(keys, "live_keys", lambda work, feeds: dict.fromkeys(REGIONS, 5))
+    with pytest.raises(RestoreInexact, match="orders: 3 keys were restored, and the log has 5"):
+        restored(spark, archive, out, last)
+    assert not out.exists()
+
+
+def test_a_full_volume_is_left_empty(spark: SparkSession, tmp_path: Path) -> None:
+    history, archive = History(), tmp_path / "wal"
+    values = random.Random(7)
+    for number in range(30):
+        rows = [Change(values.randbytes(1000), key=b"%d-%d" % (number, one)) for one in range(200)]
+        history.append(VM, *rows, ts=number)
+    history.write(archive, 15)
+    with small_volume(tmp_path / "volume") as mounted:
+        assert mounted, "run this test where a volume may be mounted"
+        for kind in ("kv", "tables"):
+            with pytest.raises(ArchiveFull, match="has no room for the restore"):
+                restored(spark, archive, tmp_path / "volume" / "out", history.appends[-1].lsns[-1], kind=kind)
+            assert names_in(tmp_path / "volume") == []
+
+
+def test_over_a_gap_that_was_accepted(spark: SparkSession, tmp_path: Path) -> None:
+    history, archive = History(), tmp_path / "wal"
+    appends = [
+        history.append(VM, put(f"k{number}", number), put("same", number), ts=number) for number in range(3)
+    ]
+    history.write(archive, 1, 2)
+    lost = sorted(archive.glob("kdb-wal-*.bin"))[1]
+    lost.unlink()
+    lost.with_suffix(".manifest.json").unlink()
+    last = appends[-1].lsns[-1]
+    with pytest.raises(SegmentGap):
+        restored(spark, archive, tmp_path / "refused", last)
+    assert not (tmp_path / "refused").exists()
+    (gap,) = Archive.read(str(archive)).chain.gaps()
+    accepted = AcceptedGap(after=str(gap.after), before=str(gap.before), reason="lost", by="a@b", at_ms=1)
+    (archive / gap_file(accepted)).write_bytes(encode_gap(accepted))
+    history.appends.pop(1)
+    found = [restored(spark, archive, tmp_path / kind, last, kind=kind) for kind in ("kv", "tables")]
+    assert [len(outcome.plan["gaps"]) for outcome in found] == [1, 1]
+    assert keys_in(spark, tmp_path / "kv") == history.at(last)
+    assert [one.rows for one in found[1].feeds[0].tables] == [3]

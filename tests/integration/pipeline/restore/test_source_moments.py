@@ -1,0 +1,58 @@
+"""Moments as a source tells them, through whole restores of a Simple feed and a plain one: both are cut at one LSN."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.cli.wal_options import MomentOptions
+from headrace.pipeline.tables.job import read_tables
+from tests.integration.pipeline.restore.history import ORDERS, VM
+from tests.integration.pipeline.restore.restoring import keys_in, restored
+from tests.integration.pipeline.restore.simple_history import SOURCE_MS, SimpleHistory, small_shop
+
+
+@pytest.fixture(scope="module")
+def shop() -> SimpleHistory:
+    return small_shop()
+
+
+@pytest.fixture
+def archive(shop: SimpleHistory, tmp_path: Path) -> Path:
+    shop.write(tmp_path / "wal", 5, 9)
+    return tmp_path / "wal"
+
+
+def source_time(ms: int) -> str:
+    """A source's time as the option takes it, with the offset of another zone."""
+    at = datetime.fromtimestamp(SOURCE_MS // 1000, UTC) + timedelta(milliseconds=ms, hours=2)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03}+02:00"
+
+
+def test_to_a_source_time(spark: SparkSession, shop: SimpleHistory, archive: Path, tmp_path: Path) -> None:
+    # The fourth row is of second 3. All up to the fifth one's append is in time, the plain feed's row before it too.
+    for ms, rows in ((3999, 4), (2999, 3)):
+        out = tmp_path / f"at-{ms}"
+        outcome = restored(spark, archive, out, MomentOptions(to_source_time=source_time(ms)).asked())
+        last = shop.ends[rows - 1]
+        assert outcome.target_lsn == str(last)
+        assert keys_in(spark, out) == shop.at(last)
+        assert outcome.plan["source-time"].startswith(
+            datetime.fromtimestamp(SOURCE_MS / 1000 + rows - 1, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        )
+
+
+def test_to_a_commit_ts(spark: SparkSession, shop: SimpleHistory, archive: Path, tmp_path: Path) -> None:
+    # Between the commitTs of the third row and the fourth's, which deletes.
+    asked = MomentOptions(to_commit_ts=shop.commit_times[3] - 1, feed=ORDERS).asked()
+    outcome = restored(spark, archive, tmp_path / "tables", asked, kind="tables")
+    assert outcome.target_lsn == str(shop.ends[2])
+    assert [(one.feed, one.sequence_id) for one in outcome.feeds] == [(ORDERS, 4), (VM, 3)]
+    found = read_tables(spark, str(tmp_path / "tables" / "orders"))["shop", "items"].collect()
+    assert {row["id"]: row["word"] for row in found} == shop.rows[2] == {1: "c", 2: "b"}
+    asked = MomentOptions(to_commit_ts=shop.commit_times[3], feed=ORDERS).asked()
+    assert restored(spark, archive, tmp_path / "kv", asked).target_lsn == str(shop.ends[3])
+    assert keys_in(spark, tmp_path / "kv") == shop.at(shop.ends[3])

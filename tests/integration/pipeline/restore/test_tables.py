@@ -1,0 +1,154 @@
+"""Tables restored to a moment are those that the source had then: of attached tables, of plain entries, of a captured
+database.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.archive.moments.catalogue import Archive
+from headrace.errors import RestoreInexact
+from headrace.pipeline.bases.making import create_base
+from headrace.pipeline.restore.outcome import Outcome
+from headrace.pipeline.tables.job import read_tables, run_tables
+from headrace.pipeline.tables.ledger import read_published
+from tests.integration.pipeline.restore.restoring import archive_of, lsn_at, names_in, restored
+from tests.integration.pipeline.source_tables import ID, SourceTables, column
+from tests.integration.pipeline.tables.captured_source import CapturedSource, Rows, rows_of
+from tests.servers import Feed
+
+
+def test_attached_tables_with_schemas_and_a_truncate(
+    spark: SparkSession, source: SourceTables, feed: Feed, tmp_path: Path
+) -> None:
+    source.schema("accounts", ID, column("name", "string"))
+    for number in range(1, 6):
+        source.put("accounts", {"id": number, "name": f"n{number}"})
+    source.object("put", "settings", {"a": 1})
+    cut = source.commit()
+    source.schema("accounts", ID, column("label", "string", was="name"))
+    source.patch("accounts", 2, {"label": "second"})
+    source.delete("accounts", 3)
+    source.object("patch", "settings", {"b": 2})
+    before = source.commit()
+    wanted = sorted(
+        (row["id"], row.get("label", row.get("name"))) for row in source.rows["accounts"].values()
+    )
+    source.truncate("accounts")
+    source.put("accounts", {"id": 9, "label": "new"})
+    last = source.commit()
+    archive = tmp_path / "wal"
+    archive_of(feed.server.url, feed.name, archive, cut)
+    for place, rows, settings in ((before, wanted, '{"a":1,"b":2}'), (last, [(9, "new")], '{"a":1,"b":2}')):
+        out = tmp_path / f"out-{place}"
+        if place == last:
+            create_base(spark, str(archive), at=lsn_at(feed.server.url, feed.name, cut), buckets=2)
+        outcome = restored(
+            spark,
+            archive,
+            out,
+            lsn_at(feed.server.url, feed.name, place),
+            kind="tables",
+            entries_max=6,
+        )
+        (one,) = outcome.feeds
+        assert bool(outcome.plan["base"]) == (place == last)
+        tables = read_tables(spark, str(out / one.folder))
+        found = tables["main", "accounts"].select("id", "label").collect()
+        assert sorted(map(tuple, found)) == rows
+        assert [row["value"] for row in tables[()].collect()] == [settings]
+        assert [(table.table, table.rows, table.counted) for table in one.tables] == [
+            ([], 1, True),
+            (["main", "accounts"], len(rows), True),
+        ]
+        moment = read_published(out / one.folder)
+        assert moment is not None
+        assert (moment.sequence_id, moment.lsn, moment.incarnation) == (place, one.lsn, one.incarnation)
+    # A tables job goes on from there.
+    to = str(tmp_path / f"out-{before}" / feed.name.replace(":", "%3A"))
+    summary = run_tables(spark, feed=feed.name, to=to, server=feed.server.url, once=True, retry_s=20)
+    assert summary.entries == last - before
+    assert [
+        tuple(row) for row in read_tables(spark, to)["main", "accounts"].select("id", "label").collect()
+    ] == [(9, "new")]
+
+
+@pytest.mark.timeout(900)  # five restores of it, each with a Spark job for every batch
+def test_a_captured_database_at_three_moments(
+    spark: SparkSession, captured: CapturedSource, tmp_path: Path
+) -> None:
+    moments: list[tuple[int, dict[str, Rows]]] = []
+
+    def moment() -> None:
+        captured.settle()
+        names = [name for (name,) in captured.database.sql("SHOW TABLES")]
+        moments.append((captured.head(), {name: captured.at_source(name) for name in names}))
+
+    captured.sql("CREATE TABLE early (id INT PRIMARY KEY)", "INSERT INTO early VALUES (1)")
+    captured.settle()  # what comes from now on is streamed, so no copy of it has to be waited for
+    captured.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(10), d DECIMAL(5,2))",
+        "INSERT INTO t VALUES (1, 'x', 1.5), (2, NULL, 2), (3, 'z', 3)",
+        "CREATE TABLE gone (id INT PRIMARY KEY)",
+        "INSERT INTO gone VALUES (1)",
+    )
+    moment()
+    captured.sql(
+        "ALTER TABLE t RENAME COLUMN a TO b, ADD COLUMN n INT NOT NULL DEFAULT 7",
+        "UPDATE t SET id = 9 WHERE id = 1",
+        "DROP TABLE gone",
+        "CREATE TABLE gone (id INT PRIMARY KEY, v TEXT)",
+        "INSERT INTO gone VALUES (1, 'again'), (2, 'more')",
+    )
+    moment()
+    captured.sql(
+        "UPDATE t SET n = 0, d = 0",
+        "TRUNCATE gone",
+        "RENAME TABLE t TO u",
+        "INSERT INTO u VALUES (4, 'q', 4, 4)",
+    )
+    moment()
+    captured.sql("CREATE TABLE nokey (a INT)", "INSERT INTO nokey VALUES (1)")
+    captured.settle()
+    captured.stop()
+    archive = tmp_path / "wal"
+    archive_of(captured.server.url, captured.feed, archive, moments[0][0], moments[1][0])
+    for number, (place, wanted) in enumerate(moments):
+        out = tmp_path / f"out-{number}"
+        at = lsn_at(captured.server.url, captured.feed, place)
+        if number == 2:
+            create_base(
+                spark, str(archive), at=lsn_at(captured.server.url, captured.feed, moments[1][0]), buckets=2
+            )
+        outcome = restored(spark, archive, out, at, kind="tables", entries_max=20 if number == 2 else 1000)
+        assert outcome.target_lsn == str(at)
+        assert bool(outcome.plan["base"]) == (number == 2)
+        assert rows_at(spark, captured, out, outcome) == sorted_rows(wanted)
+    last = lsn_at(captured.server.url, captured.feed, moments[-1][0])
+    with pytest.raises(RestoreInexact, match=r"table .*\.u: .* renamed from"):
+        restored(spark, archive, tmp_path / "kv", last)
+    assert names_in(tmp_path / "kv") == []
+    end = Archive.read(str(archive)).segments[-1].name.last
+    with pytest.raises(RestoreInexact, match="nokey is not whole"):
+        restored(spark, archive, tmp_path / "stopped", end, kind="tables")
+    assert names_in(tmp_path / "stopped") == []
+    outcome = restored(spark, archive, tmp_path / "stopped", end, kind="tables", allow_incomplete=True)
+    stopped = [(one.table[1], one.rows) for one in outcome.feeds[0].tables if one.stopped is not None]
+    assert stopped == [("nokey", 0)]
+    assert any("nokey is not whole" in warning for warning in outcome.warnings)
+
+
+def rows_at(spark: SparkSession, captured: CapturedSource, out: Path, outcome: Outcome) -> dict[str, Rows]:
+    """The restored tables that have rows, as comparable values."""
+    (feed,) = outcome.feeds
+    tables = read_tables(spark, str(out / feed.folder))
+    assert {name[0] for name in tables} == {captured.database.name}
+    return sorted_rows({name[1]: rows_of(frame) for name, frame in tables.items()})
+
+
+def sorted_rows(tables: dict[str, Rows]) -> dict[str, Rows]:
+    """Rows in one order."""
+    return {name: sorted(rows, key=str) for name, rows in tables.items()}

@@ -1,0 +1,249 @@
+"""What operators ask of the job never ends it, never tears a moment, and what can't be done is kept and said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import UNSET
+from pyspark.sql import SparkSession
+
+from headrace.cli.app import main
+from headrace.errors import CheckpointAhead, HeadraceError
+from headrace.pipeline.source.feed import FORMAT
+from headrace.pipeline.tables.batches import Batches
+from headrace.pipeline.tables.captured import CapturedTables
+from headrace.pipeline.tables.catching_up import CatchingUp
+from headrace.pipeline.tables.job import Summary, read_tables, run_tables
+from headrace.pipeline.tables.ledger import Ledger, PublishedFile, read_published, read_tables_file
+from headrace.pipeline.tables.requests import leave_request, waiting_requests
+from headrace.pipeline.tables.simple.state import stopped
+from headrace.pipeline.tables.states import CapturedTable, Request, StopNote
+from headrace.simple.schema import TableSchema
+from tests.integration.pipeline.conftest import Run
+from tests.integration.pipeline.kafka.captured_feed import append, entry, row_entry, schema_entry, watermark
+from tests.integration.pipeline.source_tables import SourceTables
+from tests.servers import Feed
+from tests.simple_tables import column, insert, table
+
+A, B, C = (table(f"shop.{name}", "a", column("v", "varchar", nullable=True)) for name in "abc")
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class MortalTables(CapturedTables):
+    """Tables whose process dies before anything is done with ``shop.b``."""
+
+    def _try(self, *step: Any) -> None:
+        if step[2].table.table == ("shop", "b"):
+            raise Killed
+        super()._try(*step)
+
+
+def rows(commit_ts: int, *tables: TableSchema) -> list[bytes]:
+    """A row of each table, one transaction each, and the WATERMARK behind them."""
+    made = [
+        row_entry(insert(one, commit_ts + place, a=str(commit_ts), v=f"v{commit_ts}"))
+        for place, one in enumerate(tables)
+    ]
+    return [*made, watermark(commit_ts + 9)]
+
+
+def copy_of(schema: TableSchema, commit_ts: int, *keys: int) -> list[bytes]:
+    """A table's rows, copied once more."""
+    names = [schema.schema, schema.table]
+    made = [row_entry(insert(schema, commit_ts, a=str(key), v="copied")) for key in keys]
+    begin, end = (
+        entry(b"{}", f"\0copy/{word}/{commit_ts}", table=names, control=f"copy-{word}")
+        for word in ("begin", "end")
+    )
+    return [begin, schema_entry(schema), *made, end, watermark(commit_ts + 9)]
+
+
+def published(to: str) -> PublishedFile:
+    found = read_published(Path(to))
+    assert found is not None
+    return found
+
+
+def keys(spark: SparkSession, to: str) -> dict[str, list[int]]:
+    """The published keys by table."""
+    return {
+        name[1]: sorted(row["a"] for row in frame.collect()) for name, frame in read_tables(spark, to).items()
+    }
+
+
+def opened(feed: Feed, to: str) -> Ledger:
+    incarnation = feed.server.http.get(f"/feeds/{feed.name}").json()["incarnation"]
+    return Ledger(Path(to), feed.name, incarnation)
+
+
+def kept(to: str, name: str) -> CapturedTable:
+    file = read_tables_file(Path(to))
+    assert file is not None
+    return next(one for one in file.tables or () if one.table == ("shop", name))
+
+
+def halt(ledger: Ledger, name: str, after: int) -> None:
+    """Stop a table as if something had not fitted behind the entry ``after``."""
+    found = next(one for one in ledger.tables if one.table == ("shop", name))
+    assert found.state is not None
+    note = StopNote(
+        after=after, state=found.state, code="value-unfit", reason="odd", hint="Mend it.", at="now"
+    )
+    ledger.update(
+        msgspec.structs.replace(found, state=stopped(found.state, "odd"), place=after, stopped=note)
+    )
+
+
+def status(capsys: pytest.CaptureFixture[str], feed: Feed, to: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    capsys.readouterr()
+    code = main(["pipeline", "status", "--to", to, "--server", feed.server.url, "--json"])
+    tables = json.loads(capsys.readouterr().out)["tables"]
+    return code, {one["table"][1]: one for one in tables}
+
+
+@pytest.fixture
+def cut(spark: SparkSession, feed: Feed, to: str, run: Run) -> PublishedFile:
+    """Three tables, one of them stopped, and a batch that was killed between two merges; returns what is published."""
+    append(feed, [*map(schema_entry, (A, B, C)), *rows(10, A, B, C)])
+    run()
+    before = published(to)
+    append(feed, rows(20, A, B, C))
+    ledger = opened(feed, to)
+    try:
+        halt(ledger, "c", before.sequence_id)
+        batches = Batches(ledger, lambda done: None)
+        batches._captured = MortalTables(ledger)  # the one place where a test gets in between
+        first = before.sequence_id + 1
+        options = {"endpoint": feed.server.url, "feeds": feed.name, "start": str(first)}
+        with pytest.raises(Killed):
+            batches(spark.read.format(FORMAT).options(**options).load(), 1)
+    finally:
+        ledger.close()
+    return before
+
+
+def test_a_request_after_a_kill_between_merges_tears_no_moment(
+    spark: SparkSession, feed: Feed, to: str, run: Run, *, cut: PublishedFile, tmp_path: Path
+) -> None:
+    leave_request(Path(to), Request(("shop", "c")))
+    no_folder = tmp_path / "file"
+    no_folder.touch()
+    with pytest.raises(HeadraceError):  # it ends right after the requests were served
+        run_tables(spark, feed=feed.name, to=to, server=feed.server.url, once=True, checkpoint=str(no_folder))
+    assert waiting_requests(Path(to)) == []
+    assert kept(to, "c").stopped is None
+    assert published(to) == cut
+    assert run().stopped == []
+    assert keys(spark, to) == {name: [10, 20] for name in "abc"}
+
+
+def test_what_a_cut_batch_stopped_waits_for_that_batch(
+    spark: SparkSession, feed: Feed, to: str, run: Run, cut: PublishedFile
+) -> None:
+    ledger = opened(feed, to)
+    halt(ledger, "a", cut.sequence_id + 1)
+    for name in "ac":
+        leave_request(Path(to), Request(("shop", name), rebuild=name == "c"))
+    # The source's options are wrong: what is served now fails, and is refused, and the job goes on.
+    broken = CatchingUp(ledger, {"endpoint": feed.server.url, "feeds": feed.name, "nonsense": "1"}, 100)
+    assert not broken.serve(spark)
+    ledger.close()
+    assert [one.table[1] for one in waiting_requests(Path(to))] == ["a"]
+    refused = kept(to, "c").refused
+    assert refused is not None
+    assert (refused.request, "nonsense" in refused.reason) == ("rebuild", True)
+    assert kept(to, "c").stopped is not None
+    summary = run()
+    assert [one.table[1] for one in summary.stopped] == ["c"]
+    assert waiting_requests(Path(to)) == []
+    assert keys(spark, to) == {name: [10, 20] for name in "ab"}
+
+
+def test_a_table_is_let_go_and_comes_back_with_a_copy(
+    spark: SparkSession,
+    feed: Feed,
+    to: str,
+    run: Run,
+    *,
+    cut: PublishedFile,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert read_published(Path(to)) == cut
+    leave_request(Path(to), Request(("shop", "c"), rebuild=True))
+    code, shown = status(capsys, feed, to)
+    assert (code, shown["c"]["state"], shown["c"]["request"]) == (1, "stopped", "rebuild")
+    path = kept(to, "c").path
+    assert main(["pipeline", "tables", "forget", "shop.c", "--to", to]) == 0
+    assert run().stopped == []
+    code, shown = status(capsys, feed, to)
+    assert (code, shown["c"]["state"], shown["c"]["request"]) == (0, "forgotten", None)
+    assert kept(to, "c").path != path
+    append(feed, rows(30, A, B, C))
+    assert run().stopped == []
+    assert keys(spark, to) == {name: [10, 20, 30] for name in "ab"}
+    append(feed, copy_of(C, 40, 10, 30))
+    append(feed, rows(50, C))
+    run()
+    assert keys(spark, to)["c"] == [10, 30, 50]
+    _, shown = status(capsys, feed, to)
+    assert [shown[name]["started-from"] for name in "abc"] == ["feed", "feed", "copy"]
+
+
+def test_a_rebuild_does_not_depend_on_the_size_of_batches(
+    spark: SparkSession, feed: Feed, to: str, run: Run
+) -> None:
+    odd = entry(b'{"reason": "odd"}', "\0stopped/shop/c", table=["shop", "c"], control="stopped")
+    append(feed, [schema_entry(C), *rows(10, C), odd, *rows(20, C), *copy_of(C, 30, 10, 20)])
+    run()
+    assert keys(spark, to) == {"c": [10, 20]}
+    leave_request(Path(to), Request(("shop", "c"), rebuild=True))
+    path = kept(to, "c").path
+    before = published(to)
+    ledger = opened(feed, to)
+    ledger.publish(msgspec.structs.replace(before, commit_ts=UNSET))  # as if it had died before it published
+    ledger.close()
+    append(feed, rows(40, C)[:-1])
+    run(entries_max=2)
+    assert published(to).commit_ts == before.commit_ts == 39
+    assert kept(to, "c").refused is None
+    assert kept(to, "c").path != path
+    assert keys(spark, to) == {"c": [10, 20, 40]}
+
+
+@pytest.fixture
+def run_with(spark: SparkSession, feed: Feed) -> Callable[[str, Path], Summary]:
+    """Bring tables up to the head with a checkpoint of one's choice."""
+    return lambda to, place: run_tables(
+        spark, feed=feed.name, to=to, server=feed.server.url, once=True, checkpoint=str(place)
+    )
+
+
+def test_a_checkpoint_that_is_ahead_of_the_tables_is_refused(
+    spark: SparkSession,
+    source: SourceTables,
+    to: str,
+    tmp_path: Path,
+    run_with: Callable[[str, Path], Summary],
+) -> None:
+    source.object("put", "k1", {"n": 1})
+    source.commit()
+    assert run_with(to, tmp_path / "own").published is not None
+    other = str(tmp_path / "other")
+    with pytest.raises(CheckpointAhead, match=r"begins with entry 2 of .* up to 0"):
+        run_with(other, tmp_path / "own")
+    source.object("put", "k2", {"n": 2})
+    source.commit()
+    # The tables go on without it, and with their own.
+    assert run_with(other, tmp_path / "new").published is not None
+    with pytest.raises(CheckpointAhead):
+        run_with(to, tmp_path / "new")
+    run_with(to, tmp_path / "own")
+    assert {row["key"] for row in read_tables(spark, to)[()].collect()} == {"k1", "k2"}

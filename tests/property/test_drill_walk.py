@@ -1,0 +1,78 @@
+"""The drill's own walk to the last whole entry against a plain model that looks at everything, and against the plan."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.archive.moments.catalogue import Archive
+from headrace.entries.lsn import ZERO
+from headrace.pipeline.drill.walking import PAUSE_MS, Entry, last_whole, own_target, whole_below
+from tests.archive_model import FEEDS, PAUSE_MAX_MS, Append, History, write_archive
+from tests.archive_model import last_whole as last_whole_of
+
+_TX = st.sampled_from(["", "", "A", "B", "C"])
+_LATE = st.integers(0, 16).map(lambda one: one % 2 + one // 2 * PAUSE_MAX_MS // 2)
+"""Times around which an unfinished transaction counts as ended."""
+
+
+@st.composite
+def appends_of(draw: st.DrawFn) -> Append:
+    entries = draw(st.lists(st.tuples(_TX, st.booleans()), min_size=1, max_size=3))
+    ms = draw(st.integers(0, 6) | _LATE)
+    changes = tuple((tx, last and bool(tx)) for tx, last in entries)
+    return Append(draw(st.sampled_from(sorted(FEEDS))), ms, changes)
+
+
+APPENDS = st.lists(appends_of(), min_size=1, max_size=14).map(
+    lambda made: sorted(made, key=lambda one: one.ms)
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(APPENDS)
+def test_the_walk_over_entries_is_the_models(appends: list[Append]) -> None:
+    known = History(appends).entries
+    entries = [
+        Entry(one.lsn, (one.region, ""), one.append_end, one.tx.encode(), one.tx_last) for one in known
+    ]
+    for at, one in enumerate(known):
+        place = last_whole_of(known, at)
+        assert whole_below(entries, one.lsn) == (known[place].lsn if place >= 0 else None)
+
+
+@settings(max_examples=30, deadline=None)
+@given(APPENDS, st.sets(st.integers(1, 13)))
+def test_the_walk_over_segments_is_the_models(appends: list[Append], cuts: set[int]) -> None:
+    history = History(appends)
+    with tempfile.TemporaryDirectory() as folder:
+        write_archive(Path(folder), history.segments(sorted(cuts)))
+        archive = Archive.read(folder)
+        for at, one in enumerate(history.entries):
+            place = last_whole_of(history.entries, at)
+            expected = history.entries[place].lsn if place >= 0 else ZERO
+            assert last_whole(archive, ZERO, one.lsn) == expected
+
+
+def test_an_archive_that_grew_meanwhile() -> None:
+    tx = (("A", False),)
+    history = History([Append(7, 0), Append(8, 1, tx), Append(7, 2), Append(8, 3, (("A", True),))])
+    first, asked, last = (history.entries[at].lsn for at in (0, 2, 3))
+    with tempfile.TemporaryDirectory() as folder:
+        write_archive(Path(folder), history.segments([3])[:1])
+        earlier = Archive.read(folder)
+        assert own_target(earlier, earlier, ZERO, asked, first) == first
+        assert own_target(earlier, earlier, ZERO, asked, asked) == first
+        write_archive(Path(folder), history.segments([3]))
+        later = Archive.read(folder)
+        # The transaction ended: a plan of the earlier archive ends before it, and one of the later archive behind it.
+        assert own_target(earlier, later, ZERO, last, first) == first
+        assert own_target(earlier, later, ZERO, last, last) == last
+        assert own_target(later, later, ZERO, last, first) == last
+
+
+def test_the_pause_is_that_of_a_plan() -> None:
+    assert PAUSE_MS == PAUSE_MAX_MS

@@ -1,0 +1,143 @@
+"""An archive as its agent finds it: with gaps that were accepted, with manifests that are gone or damaged."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+import pytest
+
+from headrace.backup.deposits import Deposits, Given, surveyed
+from headrace.backup.following import Lost
+from headrace.backup.gathering import Gatherer
+from headrace.entries.lsn import Lsn
+from headrace.errors import BackupGap, SegmentCorrupt
+from headrace.wire.batch import ReceivedBatch
+from tests.identities import age_identity
+from tests.kwal import INCARNATION, Stamped, numbered
+
+ORDERS, ITEMS = 7, 8
+
+
+def orders(first: int) -> Stamped:
+    """One entry of the first feed."""
+    return numbered(first, 1, region=ORDERS, feed="shop::orders")
+
+
+def items(first: int) -> Stamped:
+    """One entry of the second feed."""
+    return numbered(first, 1, region=ITEMS, feed="shop::items")
+
+
+def deposit(
+    deposits: Deposits, *appends: Stamped, walked_from: Lsn | None = None, lost: Lost | None = None
+) -> None:
+    """Archive a segment of these, as the agent does."""
+    gatherer = Gatherer(1 << 20)
+    for body, sizes, first, last in appends:
+        batch = ReceivedBatch(first, last, 0, 0, {}, memoryview(body), array("I", sizes))
+        assert not list(gatherer.add(batch))
+    finished = gatherer.seal()
+    runs = surveyed(finished)
+    given = Given(dict.fromkeys((ORDERS, ITEMS), INCARNATION), {}, walked_from, lost)
+    deposits.put(deposits.files_of(finished, runs, given), lost)
+
+
+def put(archive: Path, *appends: Stamped, recipients: tuple[str, ...] = ()) -> None:
+    """Archive a segment in a life of its own."""
+    with Deposits.open(str(archive), recipients) as deposits:
+        deposit(deposits, *appends)
+
+
+def manifests(archive: Path) -> list[Path]:
+    """The manifests in LSN order."""
+    return sorted(archive.glob("*.manifest.json"))
+
+
+def flip(path: Path) -> None:
+    """Flip a bit in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def accept_gap(archive: Path) -> None:
+    """Entries 2 of both feeds were lost, and that was accepted; the second feed is quiet until the next life."""
+    put(archive, orders(1), items(1))
+    behind = orders(3)
+    with Deposits.open(str(archive), accept_gap="the backup slept") as deposits:
+        assert deposits.end is not None
+        lost = Lost(deposits.end, behind.first)
+        deposit(deposits, behind, walked_from=Lsn.from_int(int(behind.first) - 1), lost=lost)
+
+
+def test_a_feed_that_was_quiet_since_an_accepted_gap_speaks_in_a_later_life(tmp_path: Path) -> None:
+    accept_gap(tmp_path)
+    put(tmp_path, orders(4))
+    put(tmp_path, items(5))
+    with pytest.raises(BackupGap, match="shop::items"):
+        put(tmp_path, items(7))
+    put(tmp_path, items(6))
+
+
+def test_a_feed_that_lost_nothing_to_the_gap_must_go_on(tmp_path: Path) -> None:
+    accept_gap(tmp_path)
+    with pytest.raises(BackupGap, match="shop::orders"):
+        put(tmp_path, orders(5))
+
+
+def test_a_feed_that_is_quiet_may_skip_nothing_where_there_is_no_gap(tmp_path: Path) -> None:
+    put(tmp_path, orders(1), items(1))
+    put(tmp_path, orders(2))
+    with pytest.raises(BackupGap, match="shop::items"):
+        put(tmp_path, items(3))
+
+
+@pytest.mark.parametrize("keeps_manifest", [True, False])
+def test_a_feed_goes_on_behind_a_segment_that_the_archive_lost(tmp_path: Path, keeps_manifest: bool) -> None:
+    put(tmp_path, orders(1), items(1))
+    put(tmp_path, items(2))
+    put(tmp_path, orders(2))
+    lost = sorted(tmp_path.glob("*.bin"))[1]
+    lost.unlink()
+    if not keeps_manifest:
+        lost.with_name(f"{lost.stem}.manifest.json").unlink()
+    put(tmp_path, items(3))
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_an_old_manifest_that_is_damaged_does_not_stop_the_backup(tmp_path: Path, encrypted: bool) -> None:
+    archive = tmp_path / "archive"
+    recipients = (age_identity(tmp_path / "key"),) if encrypted else ()
+    for number in (1, 2, 3):
+        put(archive, orders(number), items(number), recipients=recipients)
+    old, _, newest = manifests(archive)
+    flip(old)
+    damaged = old.read_bytes()
+    put(archive, orders(4), recipients=recipients)
+    with pytest.raises(BackupGap):
+        put(archive, orders(6), recipients=recipients)
+    assert old.read_bytes() == damaged, "it is left to who mends the archive"
+
+    flip(manifests(archive)[-1])
+    with pytest.raises(SegmentCorrupt) as found:
+        put(archive, orders(5), recipients=recipients)
+    assert manifests(archive)[-1].name in found.value.detail
+    assert "not encrypted" in found.value.advice
+    flip(manifests(archive)[-1])
+    newest.unlink()
+    with pytest.raises(SegmentCorrupt, match=old.name):
+        put(archive, orders(5), recipients=recipients)
+
+
+def test_the_cure_of_a_damaged_manifest_that_is_named(tmp_path: Path) -> None:
+    put(tmp_path, orders(1))
+    put(tmp_path, orders(2))
+    newest = manifests(tmp_path)[-1]
+    told = newest.read_bytes()
+    flip(newest)
+    with pytest.raises(SegmentCorrupt):
+        put(tmp_path, orders(3))
+    newest.unlink()
+    put(tmp_path, orders(3))
+    assert newest.read_bytes() == told
