@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import PurePosixPath
@@ -30,6 +31,8 @@ _seconds: defaultdict[str, float] = defaultdict(float)
 _tests: defaultdict[str, int] = defaultdict(int)
 _skipped: list[str] = []
 
+_LINES_SHOWN_AT_ONCE = 40
+
 
 @pytest.fixture(scope="session")
 def scaled() -> Callable[[int], int]:
@@ -45,12 +48,15 @@ def pytest_report_header() -> str:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add a test's set-up, call and tear-down to its folder."""
+    """Add a test's set-up, call and tear-down to its folder; show a failure at once, as a run may be cut off."""
     folder = str(PurePosixPath(report.nodeid.partition("::")[0]).parent)
     _seconds[folder] += report.duration
     _tests[folder] += report.when == "call"
     if report.skipped:
         _skipped.append(report.nodeid)
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        lines = report.longreprtext.splitlines()[-_LINES_SHOWN_AT_ONCE:]
+        sys.stderr.write("\n".join([f"\nfailed: {report.nodeid} ({report.when})", *lines, ""]))
 
 
 @pytest.hookimpl(trylast=True)
