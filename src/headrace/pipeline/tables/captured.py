@@ -263,7 +263,7 @@ class CapturedTables:
         if error is None or work.state is None:
             raise error or RuntimeError("a table that was never made can't be stopped")
         self._note_stop(work, error.code, error.detail, error.advice)
-        halted = stopped(work.state, error.detail)
+        halted = stopped(work.state, error.detail, failed.state)
         rest = plan(
             [halted],
             [one for one in batch.controls if one.sequence_id > failed.place],

@@ -125,11 +125,14 @@ def test_a_stopped_table_keeps_its_place_and_is_resumed_or_built_anew(
     assert version[database, "t"].count() == 2
 
 
-def test_what_capture_stops_goes_on_with_its_copy(captured: CapturedSource) -> None:
+def test_what_capture_or_a_statement_stops_goes_on_with_its_copy(captured: CapturedSource) -> None:
+    """The copy of ``u`` tells no schema again: the one that its ALTER told before the table stopped holds."""
     captured.sql(
         "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(10))",
+        "CREATE TABLE u (id INT PRIMARY KEY, n INT)",
         "CREATE TABLE other (id INT PRIMARY KEY)",
         "INSERT INTO t VALUES (1, 'x')",
+        "INSERT INTO u VALUES (1, 300)",
     )
     captured.settle()
     captured.sql(
@@ -137,14 +140,22 @@ def test_what_capture_stops_goes_on_with_its_copy(captured: CapturedSource) -> N
         "INSERT INTO t VALUES (2, 'y', NULL)",
         "INSERT INTO other VALUES (7)",
     )
+    with captured.database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = ''")
+        cursor.execute("ALTER TABLE u MODIFY n TINYINT UNSIGNED")
+        cursor.execute("INSERT INTO u VALUES (2, 7)")
+        connection.commit()
     captured.settle()
     summary = captured.run()
-    assert [one.table[1] for one in summary.stopped] == ["t"]
-    assert "capture copy" in summary.stopped[0].hint
+    of_capture, of_statement = sorted(summary.stopped, key=lambda one: one.table)
+    assert (of_capture.table[1], of_statement.table[1]) == ("t", "u")
+    assert "capture copy" in of_capture.hint
+    assert "n: a value may have changed when it became tinyint unsigned" in of_statement.reason
     assert captured.differences("other") == []
     captured.sql("ALTER TABLE t DROP COLUMN g", "DELETE FROM t WHERE id = 1")
-    code, _, err = captured.capture.run("copy", f"{captured.database.name}.t")
-    assert code == 0, err
+    for name in ("t", "u"):
+        code, _, err = captured.capture.run("copy", f"{captured.database.name}.{name}")
+        assert code == 0, err
     captured.settle()
     assert captured.run().stopped == []
     assert captured.differences() == []

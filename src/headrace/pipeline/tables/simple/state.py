@@ -41,9 +41,13 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     moving: bool = False
 
 
-def stopped(state: TableState, reason: str) -> TableState:
-    """Return the table, stopped for ``reason``: what to keep where a step failed."""
-    return msgspec.structs.replace(state, stopped=reason)
+def stopped(state: TableState, reason: str, failed: TableState | None = None) -> TableState:
+    """Return the table, stopped for ``reason``: what to keep where the step to ``failed`` could not be done.
+
+    A copy further on goes by the schema that was known at that step: its entry does not come again.
+    """
+    known = state if failed is None else failed
+    return msgspec.structs.replace(state, stopped=reason, schema=known.schema, moving=known.moving)
 
 
 def resumed(state: TableState) -> TableState:
