@@ -104,10 +104,10 @@ class FeedClient(OperatorCalls):
     async def reconnect(self) -> None:
         """Use new connections from now on. Calls that are under way go on with theirs until their time-out."""
         now = asyncio.get_running_loop().time()
+        old, self._http = self._http, self._pool()
         unused = [one for one in self._retired if one[0] <= now]
         self._retired = [one for one in self._retired if one[0] > now]
-        self._retired.append((now + self._timeout_s + RETIRED_S, self._http))
-        self._http = self._pool()
+        self._retired.append((now + self._timeout_s + RETIRED_S, old))
         for _, pool in unused:
             await pool.aclose()
 

@@ -9,6 +9,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from headrace import __version__
@@ -35,6 +36,8 @@ REPORT_EVERY_S: Final = 5.0
 """How often the server is told."""
 REPORT_S_MAX: Final = 5.0
 """How long a report may take; a server that does not answer is told by the next one."""
+LAST_REPORT_S_MAX: Final = 2.0
+"""How long a process that ends waits until the server knows so."""
 LOOKS: Final = 12
 """How often it is looked at the progress in the time after which a work counts as stuck."""
 PATIENCE_S_MAX: Final = 3600.0
@@ -64,11 +67,21 @@ class Reporter:
         self._told: str | None = None
 
     async def run(self, ending: asyncio.Event) -> None:
-        """Report until ``ending``, then that the process ends. Raises nothing."""
-        while not ending.is_set():
+        """Report until ``ending``, then that the process ends. Raises nothing, and keeps nobody waiting for long."""
+        reporting = asyncio.create_task(self._go_on())
+        try:
+            await ending.wait()
+        finally:
+            reporting.cancel()
+            await asyncio.wait({reporting})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_REPORT_S_MAX):
+                await self._send("ending")
+
+    async def _go_on(self) -> None:
+        while True:
             await self._send()
-            await wait_for_stop(ending, self._every_s)
-        await self._send("ending")
+            await asyncio.sleep(self._every_s)
 
     async def _send(self, state: ProcessState | None = None) -> None:
         try:

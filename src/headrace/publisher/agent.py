@@ -217,21 +217,27 @@ class _Agent:
             except HeadraceError as trouble:
                 self._log.warning("the source does not answer", code=trouble.code, detail=trouble.detail)
                 await wait_for_stop(self._ending, backoff.next_delay())
-                if not self._source.is_open or await self._source.run(lambda source: source.is_replaced()):
+                if await self._is_gone():
                     await self._reopen()
             await wait_for_stop(self._ending, AWAKE_POLL_S if busy else ASLEEP_POLL_S)
 
     async def _reconnect(self, stuck: Sequence[Standing]) -> None:
         """Begin anew with what does not answer; the relays then join again, from what outbox and feed say.
 
-        A call of the source is left behind only once it has lasted as long as all of this was waited for.
+        A call of the source is left behind only once it has lasted so long itself; the watch then opens the source anew.
         """
         if self._seen.client is not None:
             await self._seen.client.reconnect()
         waited_s = self._source.busy_s
         if waited_s >= self._seen.progress.stalled_after_s:
             self._source.abandon(Stalled(f"the source database has not answered for {waited_s:.0f} s"))
-            await self._reopen()
+
+    async def _is_gone(self) -> bool:
+        """Whether to open the source anew; of one that does not even say so it is not known."""
+        try:
+            return not self._source.is_open or await self._source.run(lambda source: source.is_replaced())
+        except HeadraceError:
+            return not self._source.is_open
 
     async def _reopen(self) -> None:
         self._log.warning("opening the source anew")

@@ -197,7 +197,7 @@ class FeedRelay:
         def begin(source: Source) -> StatePlace:
             return source.begin_snapshot(self.feed, self._agent_id, joined.place.epoch, reader, sink)
 
-        place = await self._source.run(begin, generation=joined.generation)
+        place = await self._source.run(begin, generation=joined.generation, patient=True)
         self.wake.set()
         return place
 
@@ -352,6 +352,7 @@ class FeedRelay:
             await self._raise_alarm(trouble)
 
     async def _ended(self, error: HeadraceError, place: FeedPlace | None = None) -> FeedEnded:
+        self._work.set_trouble(error)
         await self._raise_alarm(error, place)
         return FeedEnded(error)
 
@@ -380,5 +381,5 @@ class FeedRelay:
         try:
             await self._ask(lambda source: source.set_alarm(self.feed, alarm))
             self._stored = True
-        except SourceUnavailable as trouble:
+        except (SourceUnavailable, Stalled) as trouble:
             self._log.warning("the alarm could not be stored", detail=trouble.detail)

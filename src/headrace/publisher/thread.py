@@ -38,7 +38,7 @@ class SourceThread:
 
     @property
     def busy_s(self) -> float:
-        """For how long the call that runs has not come back; 0 if none runs."""
+        """For how long the call that runs has not come back; 0 if none runs, or one that may take long."""
         return self._lane.busy_s
 
     async def open(self) -> None:
@@ -51,10 +51,17 @@ class SourceThread:
         await asyncio.wrap_future(self._lane.submit(self._lane.close))
         await self._open()
 
-    async def run(self, call: Callable[[Source], T], *, generation: int | None = None) -> T:
-        """Return ``call(source)``. SourceUnavailable while the source is closed, or if ``generation`` is given and over."""
+    async def run(
+        self, call: Callable[[Source], T], *, generation: int | None = None, patient: bool = False
+    ) -> T:
+        """Return ``call(source)``. SourceUnavailable while the source is closed, or if ``generation`` is given and over.
+
+        ``patient``: the call may well take long, and nobody is to take that for a source that does not answer.
+        """
         lane = self._lane
-        return await asyncio.wrap_future(lane.submit(lambda: call(self._opened(lane, generation))))
+        return await asyncio.wrap_future(
+            lane.submit(lambda: call(self._opened(lane, generation)), patient=patient)
+        )
 
     def abandon(self, reason: HeadraceError) -> None:
         """Leave the call that runs behind with its connection and thread; it, and all that wait, end with ``reason``.
@@ -86,9 +93,8 @@ class SourceThread:
     async def _open(self) -> None:
         lane = self._lane
 
-        def opening() -> (
-            None
-        ):  # both in the thread: no call that waits behind may meet the one without the other
+        def opening() -> None:
+            # Both in the thread: no call that waits behind may meet the one without the other.
             lane.source = self._opener()
             self.generation += 1
 
@@ -141,12 +147,14 @@ class _Lane:
         self.submit(self.close)
         self.end()
 
-    def submit(self, call: Callable[[], T]) -> Future[T]:
+    def submit(self, call: Callable[[], T], *, patient: bool = False) -> Future[T]:
         future: Future[T] = Future()
 
         def work() -> None:
             if future.done() or not future.set_running_or_notify_cancel():
                 return
+            if patient:
+                self._began = None
             try:
                 result = call()
             except BaseException as error:  # noqa: BLE001  # it is raised where the call is waited for

@@ -6,7 +6,7 @@ Nothing is decided by a report. The newest stand in memory and are written now a
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -41,12 +41,16 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _Known:
-    """The newest report of a process. ``alarms``: feed -> detail of what stands; None: not looked at since the start."""
+    """The newest report of a process. ``alarms``: feed -> detail of what stands; None: not looked at since the start.
+
+    ``telling`` is held while alarms are written, so that of two reports the later one has the last word.
+    """
 
     row: ReportRow
-    states: tuple[object, ...]
-    written_at_ms: int
-    alarms: dict[str, str] | None
+    states: tuple[object, ...] = ()
+    written_at_ms: int = 0
+    alarms: dict[str, str] | None = None
+    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Reports:
@@ -80,17 +84,14 @@ class Reports:
                 raise ServerBusy(f"{REPORTERS_MAX} processes report to this server")
         row = ReportRow(kind, name, grant.subject, now_ms, msgspec.json.encode(report).decode())
         states = (report.state, report.pid, *((work.name, work.state) for work in report.works))
-        new = _Known(
-            row,
-            states,
-            known.written_at_ms if known else 0,
-            known.alarms if known else None,
-        )
-        self._known[key] = new
-        if known is None or known.states != states or now_ms - new.written_at_ms >= WRITE_EVERY_MS:
-            new.written_at_ms = now_ms
+        if known is None:
+            known = self._known[key] = _Known(row)
+        known.row = row
+        if known.states != states or now_ms - known.written_at_ms >= WRITE_EVERY_MS:
+            known.states, known.written_at_ms = states, now_ms
             await try_to_keep(self._write, row)
-        await self._tell(new, report)
+        async with known.telling:
+            await self._tell(known, report)
         return Reported(reported_at=rfc3339(now_ms))
 
     async def view(self) -> ReportList:
