@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from headrace.access.grants import EVERYTHING, Grant, require
-from headrace.entries.feed import check_agent_id
+from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import Forbidden, InvalidRequest, ServerBusy, Stalled
 from headrace.log.log import Log
 from headrace.log.metadata.contract import ReportRow
@@ -65,7 +65,8 @@ class Reports:
         """Keep what the process ``name`` says of itself; raise or clear its alarms.
 
         Forbidden unless ``grant`` is good for what such a process does with each feed that it names, or while another
-        subject reports under this name; InvalidRequest for a kind or name that can't be; ServerBusy for too many processes.
+        subject reports under this name; InvalidRequest for a kind, name or feed that can't be; ServerBusy for too many
+        processes; StoreUnavailable if it could not be written: it is known all the same.
         """
         await self._check(kind, name, report, grant)
         now_ms = self._clock.wall_ms()
@@ -88,8 +89,8 @@ class Reports:
             known = self._known[key] = _Known(row)
         known.row = row
         if known.states != states or now_ms - known.written_at_ms >= WRITE_EVERY_MS:
+            await asyncio.to_thread(self._write, row)
             known.states, known.written_at_ms = states, now_ms
-            await try_to_keep(self._write, row)
         async with known.telling:
             await self._tell(known, report)
         return Reported(reported_at=rfc3339(now_ms))
@@ -108,12 +109,14 @@ class Reports:
         if kind not in KINDS:
             raise InvalidRequest(f"kind: {kind[:80]!r} is none of {', '.join(KINDS)}", member="kind")
         check_agent_id(name, "name")
+        feeds = {work.feed for work in report.works if work.feed}
+        for feed in feeds:
+            check_feed_id(feed)
         if grant.may_administer():
             return
         if kind == "backup":
             check_call(grant, May.REPLICATE)
             return
-        feeds = {work.feed for work in report.works if work.feed}
         require(bool(feeds), f"report as a {kind} that works at no feed")
         for feed in feeds:
             tenant = await tenant_of(self._log, feed)

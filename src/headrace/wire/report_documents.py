@@ -26,6 +26,7 @@ WorkState = Literal["idle", "moving", "stuck"]
 ProcessState = Literal["idle", "moving", "stuck", "ending"]
 ShownState = Literal["idle", "moving", "stuck", "ending", "gone"]
 
+Fact = Annotated[float, Meta(ge=-1e300, le=1e300)]
 ShortText = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 LongText = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 ReporterName = Annotated[Name, Meta(max_length=NAME_CHARS_MAX)]
@@ -60,7 +61,7 @@ class ReportIn(Document, kw_only=True):
     started_at: ShortText
     state: ProcessState
     works: Annotated[list[WorkReport], Meta(max_length=WORKS_MAX)]
-    facts: Annotated[dict[ShortText, float], Meta(max_length=FACTS_MAX)] = msgspec.field(default_factory=dict)
+    facts: Annotated[dict[ShortText, Fact], Meta(max_length=FACTS_MAX)] = msgspec.field(default_factory=dict)
 
 
 class Reported(Answer):
