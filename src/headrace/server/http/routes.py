@@ -242,7 +242,7 @@ ROUTES: Final = (
     Route(
         method="GET", path="/feeds/{change-feed-id}/trace", may=May.LISTEN, handler=tracing.trace, query=tracing.TraceQuery,
         answer=Trace, summary="One entry's life: when it was appended, durable, delivered to whom, and acknowledged",
-        refusals=(errors.FeedNotFound, errors.JournalCorrupt, errors.MetadataCorrupt),
+        refusals=(errors.FeedNotFound, errors.JournalCorrupt),
     ),
     Route(
         method="GET", path="/feeds", may=May.LIST, handler=_feeds, answer=doc.FeedList,
