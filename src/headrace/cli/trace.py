@@ -164,7 +164,10 @@ def _when(after: str | None, by: str | None, origin: str | None) -> str:
     told = by if after == by else f"between {after} and {by}" if after is not None else f"by {by}"
     if origin is None or by == origin:
         return told
-    passed = ms_of_rfc3339(by) - ms_of_rfc3339(origin)
+    try:
+        passed = ms_of_rfc3339(by) - ms_of_rfc3339(origin)
+    except ValueError:  # a time that a foreign producer gave, and no calendar has
+        return told
     return f"{told}, {passed / 1000:+.3f} s"
 
 

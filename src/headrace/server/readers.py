@@ -27,6 +27,7 @@ from headrace.server.reading import (
 )
 from headrace.server.rendering import Form, Portion, Rendered
 from headrace.wire import documents as doc
+from headrace.wire.filters import EVERYTHING
 
 SEEN_EVERY_S: Final = 5.0
 """How often it is written down which listeners have polled: one transaction for all of them, not one a poll."""
@@ -120,7 +121,7 @@ class ReaderCases(Core):
         """Return what notes up to where a listener was given a feed; see :class:`Follower`."""
 
         def note(tail: FeedTail, place: int, portion: Portion, *, begins: bool) -> None:
-            wanted = portion.wanted.stored() or ""
+            wanted = "" if portion.wanted == EVERYTHING else portion.wanted.stored() or ""
             who = recording.listener(listener_id, tail.name)
             note_place = self.progress.asked if begins else self.progress.passed
             note_place(who, recording.Step.DELIVERED, place, tail.incarnation, wanted)

@@ -25,6 +25,8 @@ logger = get_logger("server")
 
 WRITE_EVERY_S: Final = 1.0
 """How often what has moved is written."""
+RETRY_EVERY_S: Final = 10.0
+"""How often it is tried while the database can't be written."""
 WRITTEN_MAX: Final = 500
 """Consumers written in one transaction; the others wait for the next, in the order in which they moved."""
 NOTED_MAX: Final = 20_000
@@ -91,6 +93,7 @@ class Recorder:
         self._noted: dict[_Key, _Noted] = {}
         self._writing: asyncio.Task[None] | None = None
         self._end = 0
+        self._closing = asyncio.Event()
 
     async def start(self) -> None:
         """Begin to write; what was noted before is written too."""
@@ -99,8 +102,8 @@ class Recorder:
     async def close(self) -> None:
         """Write what was noted last; call it before the log is closed."""
         if self._writing is not None:
-            self._writing.cancel()
-            await asyncio.wait({self._writing})
+            self._closing.set()
+            await self._writing
             await self.write()
 
     def asked(self, who: Traveller, step: Step, place: int, incarnation: str = "", wanted: str = "") -> None:
@@ -131,12 +134,12 @@ class Recorder:
         else:
             points[-1] = point._replace(skipped=True)
 
-    async def write(self) -> None:
-        """Write what moved; on a full disk it waits for the next time."""
+    async def write(self) -> bool:
+        """Write what moved. False if it can't be written, as on a full disk: it waits for the next time."""
         self._note_durable()
         keys = list(self._noted)[:WRITTEN_MAX]
         if not keys:
-            return
+            return True
         taken = {key: self._noted.pop(key) for key in keys}
         done = False
 
@@ -153,6 +156,7 @@ class Recorder:
                     points = [*noted.points, *(newer.points if newer is not None else ())]
                     noted.points = extended([], points, POINTS_NOTED_MAX)
                     self._noted[key] = noted
+        return done
 
     def _note_durable(self) -> None:
         """All below the visible end is durable by now: asked here, so that no append is slower by it."""
@@ -162,11 +166,12 @@ class Recorder:
             self.passed(JOURNAL, Step.DURABLE, end)
 
     async def _write_on(self) -> None:
-        forget_at = 0.0
-        while True:
-            await asyncio.sleep(WRITE_EVERY_S)
+        forget_at, pause_s = 0.0, WRITE_EVERY_S
+        while not self._closing.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), pause_s)
             try:
-                await self.write()
+                pause_s = WRITE_EVERY_S if await self.write() else RETRY_EVERY_S
                 if self._clock.monotonic() >= forget_at:
                     forget_at = self._clock.monotonic() + FORGET_EVERY_S
                     before_ms = self._clock.wall_ms() - KEPT_MS

@@ -32,7 +32,8 @@ async def trace(service: Service, call: Call) -> Response:
         raise wrong("sequence-id", "give this or key, and not both")
     if query.sequence_id is not UNSET:
         found = await service.trace(feed, query.sequence_id, call.grant)
+    elif query.key is not UNSET and query.key:
+        found = await service.trace_key(feed, query.key.encode(), call.grant)
     else:
-        key = query.key if query.key is not UNSET else ""
-        found = await service.trace_key(feed, key.encode("utf-8", "surrogateescape"), call.grant)
+        raise wrong("key", "is empty")
     return Response(msgspec.json.encode(found), media_type=JSON_TYPE)

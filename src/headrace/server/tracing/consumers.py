@@ -18,8 +18,9 @@ from headrace.wire.filters import entry_filter
 from headrace.wire.passages import Passage, decode_points, passage
 from headrace.wire.trace_documents import TraceConsumer, TraceSpan
 
-_SKIPPED: Final = (
-    "it is behind the entry; it may have begun there, come from a snapshot, or had it before a crash"
+_UNSEEN: Final = (
+    "its place is behind the entry, but no poll or stream was seen to give it: it read a range, took a snapshot, "
+    "began there, or had it before a crash"
 )
 
 
@@ -123,19 +124,22 @@ def _span(found: Passage | None, sought: Sought) -> TraceSpan | None:
 
 
 def _told(one: TraceConsumer, steps: _Steps, *, leaves_out: bool | None) -> TraceConsumer:
-    """State and words of what was found."""
-    behind = f", {one.behind} more before it" if one.behind is not None else ""
+    """State and words of what was found; what may have been passed over is not told as delivered."""
+    seen = steps.delivered is not None and not steps.delivered.skipped
+    if leaves_out or not seen:
+        one.delivered = None
     if leaves_out:
         one.state, one.detail = "filtered", f"the filter it asks with leaves the entry out: {steps.wanted}"
-    elif steps.acked is not None and not (steps.acked.skipped and steps.delivered is None):
-        one.state = "acked"
-        if steps.acked.skipped:
-            one.detail = "its first known acknowledgement is behind the entry"
-    elif steps.acked is not None or (steps.delivered is not None and steps.delivered.skipped):
-        one.state, one.detail = "skipped", _SKIPPED
-    elif steps.delivered is not None:
+    elif steps.acked is not None and (seen or not steps.acked.skipped):
+        one.state, one.detail = "acked", "" if seen else _UNSEEN
+    elif seen:
         one.state, one.detail = "delivered", "handed to its connection; not acknowledged yet"
+    elif steps.acked is not None:
+        one.state, one.detail = "skipped", _UNSEEN
+    elif steps.delivered is not None:
+        one.state, one.detail = "skipped", f"{_UNSEEN}. So it was by {rfc3339(steps.delivered.by_ms)}"
     else:
+        behind = f", {one.behind} more before it" if one.behind is not None else ""
         one.detail = f"not handed out yet{behind}; last seen {one.seen_at}"
     return one
 

@@ -13,7 +13,8 @@ from headrace.log.contract import Store
 from headrace.log.files.segment import file_name
 from headrace.log.history import frames_of_range, lsn_at
 from headrace.log.tail import FeedTail
-from headrace.wire.documents import rfc3339
+from headrace.wire import varint
+from headrace.wire.documents import TIME_MS_MAX, rfc3339
 from headrace.wire.entry import message_of
 from headrace.wire.frame import HEADER_SIZE, Area, Frame, decode_area
 from headrace.wire.generated import wal_pb2
@@ -25,6 +26,8 @@ SCAN_ENTRIES: Final = 10_000
 """Sequence ids looked at in one step of it, newest first."""
 SAME_KEY_MAX: Final = 20
 """Entries of one key that are told."""
+_KEY_FIELD: Final = varint.tag(6, 2)
+"""What stands before the size of a stored entry's key."""
 
 
 class Found(NamedTuple):
@@ -90,8 +93,9 @@ def _in_frame(frame: Frame, index: int) -> Found:
 def scan_key(store: Store, tail: FeedTail, key: bytes) -> Scan:
     """Look for the newest entries of a feed that have this key: so many at most, within the bound of bytes.
 
-    A frame whose bytes do not hold the key is passed over by one search.
+    A frame whose bytes do not hold the key as a field is passed over by one search.
     """
+    field_bytes = _KEY_FIELD + varint.encode(len(key)) + key
     scan, read, last = Scan(scanned_from=tail.head + 1), 0, tail.head
     while last >= tail.oldest and read < SCAN_BYTES_MAX and len(scan.sequence_ids) < SAME_KEY_MAX:
         places = store.places(
@@ -103,7 +107,7 @@ def scan_key(store: Store, tail: FeedTail, key: bytes) -> Scan:
         for place in reversed(places):
             read += place.size
             try:
-                found = _with_key(store.read([place])[0], key, last)
+                found = _with_key(store.read([place])[0], field_bytes, last)
             except (JournalCorrupt, SequenceLost, SequenceNotAvailable):
                 found = []
             scan.sequence_ids += found
@@ -115,15 +119,16 @@ def scan_key(store: Store, tail: FeedTail, key: bytes) -> Scan:
     return scan
 
 
-def _with_key(frame: Frame, key: bytes, last: int) -> list[int]:
-    """The sequence ids of its entries up to ``last`` with this key, newest first."""
-    if key not in bytes(frame.body):
+def _with_key(frame: Frame, field_bytes: bytes, last: int) -> list[int]:
+    """The sequence ids of its entries up to ``last`` with the key of this field, newest first."""
+    if field_bytes not in bytes(frame.body):
         return []
+    key = field_bytes[varint.decode(field_bytes, len(_KEY_FIELD))[1] :]
     first = frame.header.first_sequence_id
     return [
         first + index
         for index, stored in reversed(list(enumerate(frame.entries())))
-        if first + index <= last and key in bytes(stored) and message_of(stored).key == key
+        if first + index <= last and field_bytes in bytes(stored) and message_of(stored).key == key
     ]
 
 
@@ -161,15 +166,20 @@ def producer_of(tail: FeedTail, found: Found) -> TraceProducer:
 def steps_of(found: Found) -> list[TraceStep]:
     """Return what the frame itself tells: when it was committed, marked, posted and appended."""
     values = decode_area(found.frame.area)
-    commit = rfc3339(found.message.source_time_ms) if found.message.source_time_ms else None
+    commit = _time(found.message.source_time_ms) if found.message.source_time_ms else None
     steps = [TraceStep(step="committed", after=commit, by=commit, detail="by the source's clock")]
     for step, tag, clock in (
         ("marked", Area.MARKED_AT_MS, "by the agent's clock"),
         ("posted", Area.POSTED_AT_MS, "when the server took the request"),
     ):
         data = values.get(tag)
-        at = rfc3339(int.from_bytes(data, "little")) if data else None
+        at = _time(int.from_bytes(data, "little")) if data else None
         steps.append(TraceStep(step=step, after=at, by=at, detail=clock))
     appended = rfc3339(to_ms(found.frame.header.global_ts))
     steps.append(TraceStep(step="appended", after=appended, by=appended, detail="the time in its LSN"))
     return [step for step in steps if step.by is not None]
+
+
+def _time(ms: int) -> str:
+    """A foreign producer may give any number; what RFC 3339 can't say goes out as ms."""
+    return rfc3339(ms) if ms <= TIME_MS_MAX else str(ms)
