@@ -19,7 +19,7 @@ demo: setup ## Run the whole flow on this machine and compare what came out
 	@$(BIN)/headrace demo
 
 test: setup ## Run every test
-	@scripts/test --numprocesses auto --maxprocesses 4 --dist loadfile
+	@scripts/test --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 bench: venv ## Measure: make bench, or make bench BENCH=pgbench_attached ARGS="--rounds 3"
 	@for bench in $(BENCH); do $(BIN)/python -m bench.$$bench $(ARGS) || exit; done

@@ -6,15 +6,14 @@ Processor time is that of the JVM and all its Python workers.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.support.harness import Bench, Figures, arguments, publish
+from bench.support.process_tree import cpu_s_of_tree
 from bench.support.segments import VALUE_BYTES, write_segments
 from headrace.pipeline.session import SessionSettings, open_session
 from headrace.pipeline.wal import FORMAT
@@ -23,23 +22,6 @@ from headrace.pipeline.wal.source import register
 ARMS = ("parquet", "wal", "few-columns")
 FEW = "sequence_id BIGINT, key BINARY, value BINARY"
 CORES = 2
-
-
-def _processes(pid: int) -> Iterator[int]:
-    """The process and all that descend from it."""
-    yield pid
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text("ascii").split():
-            yield from _processes(int(child))
-
-
-def _cpu_s(pid: int) -> float:
-    """Processor time that these have used so far, and their children that have ended."""
-    used = 0
-    for process in _processes(pid):
-        fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
-        used += sum(map(int, fields[11:15]))
-    return used / os.sysconf("SC_CLK_TCK")
 
 
 def _frame(spark: SparkSession, arm: str, folder: Path, parquet: Path) -> DataFrame:
@@ -77,9 +59,9 @@ def main() -> None:
 
         def measure(arm: str) -> Figures:
             frame = _frame(spark, arm, folder, parquet)
-            begun, begun_cpu = time.perf_counter(), _cpu_s(jvm)
+            begun, begun_cpu = time.perf_counter(), cpu_s_of_tree(jvm)
             frame.write.format("noop").mode("overwrite").save()
-            took_s, cpu_s = time.perf_counter() - begun, _cpu_s(jvm) - begun_cpu
+            took_s, cpu_s = time.perf_counter() - begun, cpu_s_of_tree(jvm) - begun_cpu
             return {
                 "entries/s": given.entries / took_s,
                 "entries/s/core": given.entries / took_s / CORES,

@@ -12,7 +12,9 @@ from headrace.entries.lsn import lsn_of
 from headrace.pipeline.bases.controls import needed_controls
 from headrace.pipeline.bases.folding import kept_batches
 from headrace.pipeline.bases.generations import ControlEntry, generations_of
+from headrace.pipeline.bases.keys import HELD_BYTES_MAX
 from headrace.pipeline.bases.mutations import taken_apart
+from headrace.pipeline.bases.naming import OtherKeys
 from headrace.pipeline.restore.clearing import cleared_of
 from headrace.pipeline.restore.surveying import CONTROLS, Control
 from headrace.wire.kwal_columns import SCHEMA
@@ -20,7 +22,9 @@ from tests.kwal import TS
 from tests.unit.pipeline.tables.simple.steps_folded import Entry
 
 
-def based(entries: Sequence[Entry], *, feed: str = "shop", rows_max: int = 7) -> list[Entry]:
+def based(
+    entries: Sequence[Entry], *, feed: str = "shop", rows_max: int = 7, held_bytes_max: int = HELD_BYTES_MAX
+) -> list[Entry]:
     """Return what a base keeps of a feed's entries, in the feed's order. ``rows_max``: rows of a record batch."""
     last = entries[-1].sequence_id if entries else 0
     controls = [
@@ -32,10 +36,13 @@ def based(entries: Sequence[Entry], *, feed: str = "shop", rows_max: int = 7) ->
     ordered = pa.Table.from_batches(apart, schema=SCHEMA).sort_by(
         [("feed", "ascending"), ("key", "ascending"), ("sequence_id", "ascending")]
     )
-    feeds = {feed: generations_of(controls, last)}
+    keys = OtherKeys()
+    for batch in table.to_batches():
+        keys.look(batch)
+    feeds = {feed: generations_of(controls, last, {one.table for one in keys.found})}
     kept = [
         Entry(row["sequence_id"], change_of(row))
-        for batch in kept_batches(iter(_batches(ordered, rows_max)), feeds)
+        for batch in kept_batches(iter(_batches(ordered, rows_max)), feeds, held_bytes_max=held_bytes_max)
         for row in batch.to_pylist()
     ]
     needed = needed_controls(controls, last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import defaultdict
@@ -11,6 +12,7 @@ from pathlib import PurePosixPath
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.java_classes import start_quickly
 from tests.scale import SCALE
 from tests.scale import scaled as scaled_rounds
 
@@ -26,6 +28,8 @@ settings.register_profile(
     "ci", settings.get_profile("dev"), max_examples=scaled_rounds(200), stateful_step_count=60
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+start_quickly(os.environ)
 
 _seconds: defaultdict[str, float] = defaultdict(float)
 _tests: defaultdict[str, int] = defaultdict(int)
@@ -45,6 +49,12 @@ def pytest_report_header() -> str:
     return (
         f"headrace: HEADRACE_TEST_SCALE={SCALE:g}, hypothesis profile {settings.get_current_profile_name()}"
     )
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported for ten thousand tests out of what each collection of garbage looks through."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.pipeline.jars import Jar, fetch, jars_folder
 from headrace.pipeline.java import find_java
+from tests.java_classes import QUICK
 from tests.ports import free_port
 from tests.waiting import wait_until
 
@@ -119,11 +120,8 @@ class Broker:
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def _end(self) -> None:
-        if self._process is not None:
-            self.resume()
-            self._process.terminate()
-            self._process.wait(STOP_S_MAX)
-            self._process = None
+        # In order it would hand over what nobody will ask for, which takes as long as its clients wait.
+        self.kill()
         shutil.rmtree(self.folder)
 
     def _format(self, config: Path) -> None:
@@ -136,7 +134,7 @@ class Broker:
         folder = jars_folder() / "kafka-broker"
         fetch(folder, java, broker_jars(), say=lambda _: None)
         classpath = ":".join(str(folder / jar.file) for jar in broker_jars())
-        return [str(java.java), *java.options, "-Xmx1g", "-cp", classpath, *words]
+        return [str(java.java), *java.options, *QUICK, "-Xmx1g", "-cp", classpath, *words]
 
     def _answers(self) -> bool:
         ended = self._process is not None and self._process.poll() is not None

@@ -19,6 +19,7 @@ from typing import Any, Final
 import httpx
 
 from headrace.pipeline.java import find_java
+from tests.java_classes import quick_options
 from tests.ports import free_port
 from tests.waiting import wait_until
 
@@ -111,6 +112,7 @@ class SparkCluster:
             **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYTHON"))},
             "SPARK_HOME": str(home),
             "JAVA_HOME": str(find_java().home),
+            "JAVA_TOOL_OPTIONS": quick_options(),  # workers hand it on to their executors
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(self.folder),
         }
@@ -132,7 +134,9 @@ class SparkCluster:
             answer = httpx.get(self._page, timeout=5, trust_env=False)
         except httpx.HTTPError:
             return None
-        found: dict[str, Any] | None = answer.json() if answer.status_code == 200 else None
+        # While the master starts, every path shows the page for people.
+        is_state = answer.status_code == 200 and "json" in answer.headers.get("content-type", "")
+        found: dict[str, Any] | None = answer.json() if is_state else None
         return found
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
 from headrace.entries.entry import Change
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.wire.entry import encode_half, stamp
@@ -17,17 +19,33 @@ APPEND = 1_000
 """Entries of an append."""
 VALUE_BYTES = 256
 TS = 1_800_000_000_000 << 18
+_JSON = b'{"text":"%b"}'
 
 
-def write_segments(folder: Path, entries: int, segment_bytes: int, value_bytes: int = VALUE_BYTES) -> None:
-    """Write segments of ``entries`` entries in all, with their manifests."""
+def write_segments(
+    folder: Path,
+    entries: int,
+    segment_bytes: int,
+    value_bytes: int = VALUE_BYTES,
+    keys: int | None = None,
+) -> None:
+    """Write segments of ``entries`` entries in all, a multiple of :data:`APPEND`, with their manifests.
+
+    Values are JSON objects of ``value_bytes`` bytes, most of it random. ``keys``: each entry puts one of so many, drawn with
+    a fixed seed; None: each puts another one.
+    """
     before: Sealed | None = None
     writer = SegmentWriter()
+    drawing = np.random.default_rng(seed=1)
     for first in range(1, entries + 1, APPEND):
         ts = TS + first
+        if keys is None:
+            numbers = list(range(first, first + APPEND))
+        else:
+            numbers = drawing.integers(keys, size=APPEND).tolist()
         halves = [
-            encode_half(Change(os.urandom(value_bytes), key=f"key-{number:012d}".encode()))
-            for number in range(first, first + APPEND)
+            encode_half(Change(value, key=b"key-%012d" % number))
+            for number, value in zip(numbers, _values(value_bytes), strict=True)
         ]
         body, lengths = stamp(
             halves, global_ts=ts, region_id=1, first_sequence_id=first, tenant="t", key_prefix="main:t:bench:"
@@ -37,6 +55,13 @@ def write_segments(folder: Path, entries: int, segment_bytes: int, value_bytes: 
         if writer.size >= segment_bytes or first + APPEND > entries:
             before = _finish(folder, writer.seal(), before)
             writer = SegmentWriter()
+
+
+def _values(size: int) -> list[bytes]:
+    """Return an append's values."""
+    length = size - len(_JSON % b"")
+    text = os.urandom(APPEND * length // 2 + 1).hex().encode()
+    return [_JSON % text[at * length : (at + 1) * length] for at in range(APPEND)]
 
 
 def _finish(folder: Path, segment: Sealed, before: Sealed | None) -> Sealed:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from headrace.entries.lsn import Lsn
 from headrace.pipeline.bases.writing import CONTROL_FOLDER, Place, write_files
@@ -121,4 +122,6 @@ def example() -> bytes:
         BaseFile(path=PATHS[0], size=4096, crc=2570872697, rows=1, bucket=0),
         BaseFile(path=PATHS[1], size=4985, crc=2903032364, rows=2, bucket=3),
     )
-    return encode_base(manifest_of(files))
+    manifest = manifest_of(files)
+    (feed,) = manifest.feeds
+    return encode_base(replace(manifest, feeds=(replace(feed, other_keys=()),)))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.entries.entry import Change, Op
+from headrace.pipeline.bases.keys import HELD_BYTES_MAX
 from headrace.pipeline.tables.folding import folded_batches
 from headrace.pipeline.tables.schemas import PlacedSchema, read_cleared, read_schema
 from headrace.simple import json_codec
@@ -26,6 +27,7 @@ from tests.unit.pipeline.tables.simple.steps_folded import Entry, Tables
 NAMES = ("main", "t"), ("main", "u")
 KEYS = (b"a", b"b", b"c")
 MEMBERS = ("x", "y", "z")
+HELD = st.sampled_from([HELD_BYTES_MAX, 0])
 
 
 # -- feeds of attached tables, and of plain JSON ---------------------------------------------------------------------------
@@ -33,9 +35,8 @@ MEMBERS = ("x", "y", "z")
 
 def values(draw: st.DrawFn, *, nulls: bool) -> bytes:
     """A JSON object whose members are numbers, objects and, in a patch, nulls."""
-    inner = st.one_of(
-        st.integers(0, 3), st.dictionaries(st.sampled_from("pq"), st.integers(0, 2), max_size=2)
-    )
+    nested = st.dictionaries(st.sampled_from("pq"), st.integers(0, 2), max_size=2)
+    inner = st.one_of(st.integers(0, 3), nested)
     if nulls:
         inner = st.one_of(inner, st.none(), st.dictionaries(st.sampled_from("pq"), st.none(), max_size=1))
     return json.dumps(draw(st.dictionaries(st.sampled_from(MEMBERS), inner, max_size=3))).encode()
@@ -166,7 +167,7 @@ def test_a_base_and_the_rest_are_the_whole(entries: list[Entry], data: st.DataOb
     cut = data.draw(st.integers(0, len(entries)))
     again = data.draw(st.integers(cut, len(entries)))
     rows_max = data.draw(st.sampled_from([1, 2, 7, 100]))
-    first = based(entries[:cut], rows_max=rows_max)
+    first = based(entries[:cut], rows_max=rows_max, held_bytes_max=data.draw(HELD))
     second = based([*first, *entries[cut:again]], rows_max=rows_max)
     for base, rest in ((first, entries[cut:]), (second, entries[again:])):
         assert keys_and_values([*base, *rest]) == keys_and_values(entries)
@@ -181,8 +182,8 @@ def without_mutations(entries: Sequence[Entry]) -> list[Entry]:
 # -- captured feeds --------------------------------------------------------------------------------------------------------
 
 
-def keyed(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with the keys that capture gives rows: database, table and the handle key's values."""
+def keyed(entries: Sequence[Entry], others: Sequence[bytes | None] = (None,)) -> list[Entry]:
+    """The entries with the keys that capture gives rows; ``others``: keys in place of those, in turn (None: capture's)."""
     found: list[Entry] = []
     schemas: dict[tuple[str, str, int], TableSchema] = {}
     for at, change in entries:
@@ -197,7 +198,9 @@ def keyed(entries: Sequence[Entry]) -> list[Entry]:
         said = json.loads(change.value)
         key = schemas[said["database"], said["table"], said["schemaVersion"]].handle_key
         row = said.get("data") or said["old"]
-        named = json.dumps([said["database"], said["table"], *(row[name] for name in key)]).encode()
+        own = [said["database"], said["table"], *(row[name] for name in key)]
+        other = others[at % len(others)]
+        named = json.dumps(own, separators=(",", ":")).encode() if other is None else other
         found.append(
             Entry(at, Change(change.value, key=named, op=change.op, table=change.table, copy=change.copy))
         )
@@ -233,7 +236,7 @@ def _compare(entries: list[Entry], data: st.DataObject) -> None:
     again = data.draw(st.integers(cut, len(entries)))
     rows_max = data.draw(st.sampled_from([1, 3, 100]))
     sizes = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=4))
-    first = based(entries[:cut], rows_max=rows_max)
+    first = based(entries[:cut], rows_max=rows_max, held_bytes_max=data.draw(HELD))
     second = based([*first, *entries[cut:again]], rows_max=rows_max)
     whole, keys = held(entries, sizes), captured_keys(entries)
     for base, rest in ((first, entries[cut:]), (second, entries[again:])):
@@ -302,7 +305,7 @@ class Shop:
 
 
 @st.composite
-def shops(draw: st.DrawFn) -> list[Entry]:
+def shops(draw: st.DrawFn, others: st.SearchStrategy[list[bytes | None]] | None = None) -> list[Entry]:
     shop = Shop()
     shop.create("a")
     for _ in range(draw(st.integers(2, 30))):
@@ -325,7 +328,7 @@ def shops(draw: st.DrawFn) -> list[Entry]:
                 _statement(shop, name, draw)
             case _:
                 shop.feed.watermark()
-    return keyed(shop.feed.entries)
+    return keyed(shop.feed.entries, (None,) if others is None else draw(others))
 
 
 def _statement(shop: Shop, name: str, draw: st.DrawFn) -> None:
@@ -368,6 +371,15 @@ def _statement(shop: Shop, name: str, draw: st.DrawFn) -> None:
 @settings(max_examples=200, deadline=None)
 @given(shops(), st.data())
 def test_tables_that_come_and_go_come_to_the_same(entries: list[Entry], data: st.DataObject) -> None:
+    _compare(entries, data)
+
+
+OTHERS = st.lists(st.sampled_from([None, b"all", b"x", b'["shop","aa",1]', b""]), min_size=1, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shops(OTHERS), st.data())
+def test_keys_that_are_none_of_captures_come_to_the_same(entries: list[Entry], data: st.DataObject) -> None:
     _compare(entries, data)
 
 

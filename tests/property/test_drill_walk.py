@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.archive.moments.catalogue import Archive
-from headrace.entries.lsn import ZERO
+from headrace.archive.moments.planning import plan
+from headrace.archive.moments.target import Asked
+from headrace.entries.lsn import ZERO, Lsn
 from headrace.pipeline.drill.walking import PAUSE_MS, Entry, last_whole, own_target, whole_below
 from tests.archive_model import FEEDS, PAUSE_MAX_MS, Append, History, write_archive
 from tests.archive_model import last_whole as last_whole_of
@@ -55,6 +57,32 @@ def test_the_walk_over_segments_is_the_models(appends: list[Append], cuts: set[i
             place = last_whole_of(history.entries, at)
             expected = history.entries[place].lsn if place >= 0 else ZERO
             assert last_whole(archive, ZERO, one.lsn) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(APPENDS, st.sets(st.integers(1, 13)), st.sets(st.integers(1, 12), min_size=1))
+def test_the_walk_over_accepted_gaps_is_the_models_and_the_plans(
+    appends: list[Append], cuts: set[int], lost: set[int]
+) -> None:
+    history = History(appends)
+    segments = history.segments(sorted(cuts))
+    gone = [at for at in sorted(lost) if at < len(segments) - 1]
+    names = [segments[at].name for at in gone]
+    gaps = [
+        (segments[at - 1].name.last, Lsn.from_int(int(name.last) + 1))
+        for at, name in zip(gone, names, strict=True)
+    ]
+    # What is there follows one another, as if nothing had been between.
+    there = [one for one in history.entries if not any(name.first <= one.lsn <= name.last for name in names)]
+    with tempfile.TemporaryDirectory() as folder:
+        write_archive(Path(folder), segments, lost=gone, accepted=gaps)
+        archive = Archive.read(folder)
+        for at, one in enumerate(there):
+            place = last_whole_of(there, at)
+            expected = there[place].lsn if place >= 0 else ZERO
+            assert last_whole(archive, ZERO, one.lsn) == expected
+            if one.append_end and place >= 0:
+                assert plan(archive, Asked(to_lsn=one.lsn)).target_lsn == expected
 
 
 def test_an_archive_that_grew_meanwhile() -> None:

@@ -54,5 +54,5 @@ def test_log_on_postgres_is_what_the_model_says(cluster: Cluster) -> None:
     PostgresMachine.cluster = cluster
     run_state_machine_as_test(
         PostgresMachine,
-        settings=settings(max_examples=scaled(12), stateful_step_count=30, deadline=None),
+        settings=settings(max_examples=scaled(5), stateful_step_count=30, deadline=None),
     )

@@ -50,7 +50,7 @@ def live(bench: Bench, steps: list[Step], life: str) -> list[Lsn]:
     return ends
 
 
-@settings(max_examples=scaled(20), deadline=None)
+@settings(max_examples=scaled(8), deadline=None)
 @given(before=STEPS, behind=STEPS, sizes=SIZES, target=st.integers(0, 11))
 def test_rebuilt_journal_has_the_same_entries_and_goes_on(
     before: list[Step], behind: list[Step], sizes: list[int], target: int

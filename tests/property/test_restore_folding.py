@@ -1,4 +1,4 @@
-"""Random changes of keys, in batches of any size, fold to what a dict comes to, whatever a segment left out before."""
+"""Random changes of keys, in batches of any size, fold to what a dict comes to, whatever groups of segments left out."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.archive.moments.histories import Span
-from headrace.entries.lsn import ZERO, lsn_of
+from headrace.entries.lsn import ZERO, Lsn, lsn_of
 from headrace.pipeline.drill.fold import Change, folded, is_same
 from headrace.pipeline.restore.folding import (
     CHANGE_SCHEMA,
     RestoredFeed,
-    newest_batches,
+    lsn_texts,
     state_batches,
 )
+from headrace.pipeline.restore.newest import KEYS_BYTES_MAX, newest_changes
 
 SPANS = (
     Span("a", 1, "one", 1, 9, ZERO),
@@ -49,9 +51,17 @@ def cut(rows: Sequence[dict[str, Any]], sizes: Sequence[int]) -> Iterator[Any]:
         at, number = at + size, number + 1
 
 
-@given(CHANGES, st.lists(st.integers(1, 7), min_size=1), st.lists(st.integers(1, 20), min_size=1))
+@given(
+    CHANGES,
+    st.lists(st.integers(1, 7), min_size=1),
+    st.lists(st.integers(1, 20), min_size=1),
+    st.sampled_from([0, 1, 30, KEYS_BYTES_MAX]),
+)
 def test_any_history_folds_to_what_a_dict_comes_to(
-    changes: list[tuple[int, bytes, str, dict[str, Any]]], sizes: list[int], segments: list[int]
+    changes: list[tuple[int, bytes, str, dict[str, Any]]],
+    sizes: list[int],
+    segments: list[int],
+    remembered: int,
 ) -> None:
     rows: list[dict[str, Any]] = [
         {
@@ -76,13 +86,12 @@ def test_any_history_folds_to_what_a_dict_comes_to(
         )
         for row in rows
     )
-    left = [
-        row
-        for segment in cut(rows, segments)
-        for batch in newest_batches(cut(segment.to_pylist(), sizes))
-        for row in batch.to_pylist()
-    ]
-    assert len(left) <= len(rows)
+    newest_first = [cut(segment.to_pylist(), sizes) for segment in reversed(list(cut(rows, segments)))]
+    left = [row for batch in newest_changes(iter(newest_first), remembered) for row in batch.to_pylist()]
+    if remembered > 10_000:
+        places = {(row["feed"], row["key"]): row["sequence_id"] for row in rows if row["op"] != "patch"}
+        wanted_left = [row for row in rows if row["sequence_id"] >= places.get((row["feed"], row["key"]), 0)]
+        assert len(left) == len(wanted_left)
     left.sort(key=lambda row: (row["feed"], row["key"], row["sequence_id"]))
     found = [row for batch in state_batches(cut(left, sizes), FEEDS) for row in batch.to_pylist()]
     assert len(found) == len(wanted)
@@ -100,3 +109,16 @@ def lsn(row: dict[str, Any]) -> str:
 def span_of(feed: str, sequence_id: int) -> Span:
     """The history that an entry is of."""
     return next(one for one in reversed(SPANS) if one.feed == feed and one.first <= sequence_id)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 63) - 1))
+    )
+)
+def test_lsns_of_many_entries_are_those_of_each(rows: list[tuple[int, int, int]]) -> None:
+    stamps, regions, ids = np.asarray(rows, np.int64).reshape(-1, 3).T.copy()
+    expected = [str(Lsn(stamp, region, place & 0xFFFFFFFF)) for stamp, region, place in rows]
+    found = lsn_texts(stamps, regions, ids)
+    found.validate(full=True)
+    assert found.to_pylist() == expected

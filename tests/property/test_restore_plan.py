@@ -25,6 +25,7 @@ from tests.archive_model import (
     write_archive,
     write_base,
 )
+from tests.scale import scaled
 
 _TX = st.sampled_from(["", "", "A", "B", "C"])
 _LATE = st.integers(0, 6).map(lambda one: one % 2 + one // 2 * PAUSE_MAX_MS // 2)
@@ -174,7 +175,7 @@ class Model:
         return [(place, self.history.entries[place]) for place in range(start + 1, end) if self.there[place]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(25), deadline=None)
 @given(CASES)
 @example(LOST_IN_PART)
 @example(FOREIGN)
@@ -256,7 +257,7 @@ def _check_exact(model: Model, archive: Archive, at: int, entry: Known) -> None:
         assert found.target_lsn == entry.lsn
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(CASES, st.integers(-2, 8))
 @example(ONE_MS, 10)
 @example(LOST_IN_PART, 10)

@@ -2,7 +2,8 @@
 
 The database, its capture, the server, the broker and both Spark jobs, Java and workers included, get a SIGKILL each, and go
 on. Then the load ends, both jobs come to its end, and ``headrace pipeline audit`` must find the database, the feed and the
-tables equal. A consumer of the topic that knows ``headrace.simple`` alone must hold what the database holds.
+tables equal. A consumer that knows ``headrace.simple`` alone must hold what the database holds, column by column: from the
+eight partitions of the topic, and from those of a second one, in Avro.
 """
 
 from __future__ import annotations
@@ -29,9 +30,7 @@ from tests.scale import scaled
 from tests.scenarios.captured_load import Load
 from tests.scenarios.captured_process import CaptureProcess
 from tests.scenarios.history import seeded
-from tests.scenarios.spark_process import MASTER, STEP_S_MAX, SparkProcess, pipeline
-from tests.scenarios.test_capture import say
-from tests.scenarios.test_kafka_output import (
+from tests.scenarios.kafka_process import (
     KafkaJob,
     captured,
     check_rebuilt,
@@ -39,6 +38,8 @@ from tests.scenarios.test_kafka_output import (
     last_watermark_sent,
     messages_in,
 )
+from tests.scenarios.spark_process import MASTER, STEP_S_MAX, SparkProcess, pipeline
+from tests.scenarios.test_capture import say
 from tests.servers import ServerProcess, serving
 
 GROWTH_MAX = 400
@@ -134,6 +135,7 @@ class Scene:
         self.sysbench = Sysbench(self.load.database)
         self.capture = captured(folder, self.load, self.mariadb, self.server, running)
         self.tables = TablesJob(folder, self.server)
+        self.folder = folder
         self.kafka = KafkaJob(folder, self.server, self.broker, Encoding.JSON)
         for end in (self.kafka.end, self.tables.end, self.capture.kill, self.load.stop, self.sysbench.stop):
             running.callback(end)
@@ -233,6 +235,12 @@ class Scene:
             lambda: last_watermark_sent(self.broker, self.kafka.topic) >= end_ms, what="it in the topic"
         )
 
+    def send_as_avro(self) -> KafkaJob:
+        """Send the whole feed once more, in the other encoding and with nothing killed."""
+        job = KafkaJob(self.folder, self.server, self.broker, Encoding.AVRO)
+        job.finish()
+        return job
+
     def audit(self) -> dict[str, Any]:
         """Compare the database, the feed and the tables; returns what the command says, which must be that all is equal."""
         words = ["audit", "--to", str(self.tables.to), "--server", self.server.url, "--json", *MASTER]
@@ -280,6 +288,8 @@ def test_the_database_the_feed_the_tables_and_the_topic_are_equal(scene: Scene) 
     assert rows["shop.sbtest1"] > 0, rows
     assert rows["shop.account"] > 0, rows
     say(f"equal: {rows}, {time.monotonic() - began:.0f} s")
+    avro = scene.send_as_avro()
+    topics = {Encoding.JSON: scene.kafka.topic, Encoding.AVRO: avro.topic}
     with ExitStack() as running:
-        check_rebuilt(scene.mariadb, scene.broker, scene.kafka.topic, Encoding.JSON, running)
+        check_rebuilt(scene.mariadb, scene.broker, topics, running)
     say(f"{time.monotonic() - began:.0f} s")

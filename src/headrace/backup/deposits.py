@@ -13,10 +13,11 @@ from typing import Final, NamedTuple, Self
 
 from headrace.archive.files.encryption import check_recipients
 from headrace.archive.files.folder import Folder
-from headrace.archive.files.gaps import AcceptedGap, encode_gap, gap_file, read_gaps
+from headrace.archive.files.gaps import AcceptedGap, counting, encode_gap, gap_file, read_gaps
 from headrace.archive.files.segments import Stored
 from headrace.archive.files.settling import SegmentFiles, prepare, put_segment, settle
 from headrace.archive.files.writing import put_new
+from headrace.archive.moments.chain import Chain
 from headrace.archive.rights.owner import Owner, take
 from headrace.backup.following import Lost
 from headrace.backup.gathering import Finished
@@ -59,6 +60,7 @@ class Deposits:
         self._recipients = recipients
         self._accept_gap = accept_gap
         self._accepted: list[AcceptedGap] = []
+        self._missing: list[tuple[Lsn, Lsn]] = []
         self.histories = Histories()
         self.first: Lsn | None = None
         """The archive's first entry; None while it has no segment."""
@@ -107,12 +109,16 @@ class Deposits:
         self._owner.check()
 
     def accepts(self, lost: Lost) -> bool:
-        """Tell whether somebody accepted that loss: now, or with ``headrace wal gap ack``."""
+        """Tell whether somebody accepted that loss: now, or with ``headrace wal gap ack``.
+
+        A record counts as restores count it: for what is missing where it begins, and for no loss behind that.
+        """
         if self._accept_gap:
             return True
+        missing = [*self._missing, (lost.after, lost.before)]
         return any(
             after <= lost.after and lost.before <= before
-            for after, before in (one.span for one in self._accepted)
+            for after, before in (one.span for one in counting(self._accepted, missing))
         )
 
     def files_of(self, finished: Finished, runs: list[FeedRun], given: Given) -> SegmentFiles:
@@ -161,11 +167,10 @@ class Deposits:
                 put_new(self._folder, gap_file(gap), [encode_gap(gap)])
 
     def _load(self) -> None:
-        for one in settle(self._folder):
-            logger.info("a segment of an agent that died is settled", segment=str(one.name), kept=one.kept)
-        segments = self._folder.segments(needed=False)
+        segments = self._settled()
         damaged: dict[str, SegmentCorrupt] = {}
         manifests = self._folder.manifests(segments, damaged)
+        known = dict(manifests)
         self._accepted = read_gaps(self._folder, list(self._folder.files()))
         for segment in segments:
             if segment.file in damaged:
@@ -176,9 +181,28 @@ class Deposits:
                 )
                 continue
             manifest = manifests.get(segment.file) or self._told_anew(segment)
+            known[segment.file] = manifest
             if not self._follows(manifest):
                 self.histories.allow_gap()
             self._note(manifest)
+        self._missing = [(one.after, one.before) for one in Chain(segments, known).gaps()]
+
+    def _settled(self) -> list[Stored]:
+        """Finish what is announced, and return the segments. A put that was on the way may arrive at any moment.
+
+        So a segment without a manifest is looked at once more: nobody may know of it but who announced it.
+        """
+        seen: list[Stored] | None = None
+        while True:
+            done = settle(self._folder)
+            for one in done:
+                logger.info(
+                    "a segment of an agent that died is settled", segment=str(one.name), kept=one.kept
+                )
+            segments = self._folder.segments(needed=False)
+            if all(one.told for one in segments) or (not done and segments == seen):
+                return segments
+            seen = segments
 
     def _pass_over(self, damage: SegmentCorrupt, *, needed: bool) -> None:
         """Leave a damaged manifest to who mends the archive: a backup that stops until then loses what retention takes.

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from headrace.archive.files.bases import Bases, check_contents, check_files, files_of, read_bases
+from headrace.archive.files.bases import Bases, check_contents, files_of, usable_bases
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.gaps import gap_file, read_gaps
-from headrace.archive.files.segments import Stored, ordered
+from headrace.archive.files.overlaps import spare_beside
+from headrace.archive.files.segments import Stored
 from headrace.archive.files.writing import remove
 from headrace.archive.moments.catalogue import sound_manifests
 from headrace.archive.moments.pruning import Base, Contents, PrunePlan, Terms, plan_prune
@@ -107,10 +108,14 @@ def prune_once(
 
 
 class Found(NamedTuple):
-    """The plan, the files of the bases that go by it (by the base's folder), and what crashes left, dead holds among it."""
+    """The plan, the files of the bases that go by it (by the base's folder), and what crashes left, dead holds among it.
+
+    ``spare``: segments that go by it and are none of the archive's own.
+    """
 
     plan: PrunePlan
     base_files: dict[str, dict[str, int]]
+    spare: list[Stored]
     leftovers: list[str]
 
     def removals(self) -> list[list[str]]:
@@ -121,6 +126,8 @@ class Found(NamedTuple):
             [f"{path}/{file}" for file in _manifest_first(files)] for path, files in self.base_files.items()
         ]
         going = self.plan.segments_going
+        # Those that branch off behind others first: alone they would be of nobody knows what.
+        steps += [[name for one in reversed(self.spare) for name in _files_of_segment(one)]]
         steps += [
             [name for one in going[at : at + _AT_ONCE] for name in _files_of_segment(one)]
             for at in range(0, len(going), _AT_ONCE)
@@ -131,7 +138,7 @@ class Found(NamedTuple):
         """Return what is told of it."""
         size = sum(one.size for one in self.plan.segments_going)
         size += sum(sum(files.values()) for files in self.base_files.values())
-        return Pruned(self.plan, confirmed, size, self.leftovers)
+        return Pruned(self.plan, confirmed, size, [*(one.file for one in self.spare), *self.leftovers])
 
 
 def look(folder: Folder, terms: Terms, now_ms: int, *, read_anchor: bool = False) -> Found:
@@ -141,18 +148,13 @@ def look(folder: Folder, terms: Terms, now_ms: int, *, read_anchor: bool = False
     """
     holds = holders(folder)
     files = folder.files()
-    segments = ordered(
-        [
-            Stored(name, file, size, name.manifest in files)
-            for file, size in files.items()
-            if (name := _name(file))
-        ]
-    )
-    bases = read_bases(folder)
+    parted = folder.parted(files)
+    segments = parted.own
+    bases = usable_bases(folder)
     contents = Contents(
         segments,
         sound_manifests(folder, segments)[0],
-        _bases(folder, bases),
+        _bases(bases),
         read_gaps(folder, list(files)),
         holds.held,
     )
@@ -163,26 +165,17 @@ def look(folder: Folder, terms: Terms, now_ms: int, *, read_anchor: bool = False
         contents = sound
         plan = plan_prune(contents, terms, now_ms)
     going = {one.path: files_of(folder, one.path) for one in plan.bases_going}
-    return Found(plan, going, [*holds.dead, *_leftovers(folder, contents, plan, bases, files)])
+    spare = spare_beside(parted, plan.segments_going)
+    return Found(plan, going, spare, [*holds.dead, *_leftovers(folder, contents, plan, bases, files)])
 
 
-def _name(file: str) -> SegmentName | None:
-    is_segment = file.startswith("kdb-wal-") and file.endswith((".bin", ".bin.age"))
-    return SegmentName.parse(file) if is_segment else None
-
-
-def _bases(folder: Folder, bases: Bases) -> list[Base]:
+def _bases(bases: Bases) -> list[Base]:
     found = [
         Base(parse_base_folder(one.path), one.path, None, one.problem)
         for one in bases.unsound
         if one.finished
     ]
-    for one in bases.sound:
-        try:
-            check_files(folder, one)
-            found.append(Base(one.lsn, one.path, one))
-        except BaseCorrupt as error:
-            found.append(Base(one.lsn, one.path, None, error.detail))
+    found += [Base(one.lsn, one.path, one) for one in bases.sound]
     return sorted(found, key=lambda one: one.lsn)
 
 

@@ -76,6 +76,7 @@ def create_command(
     previous: str = "auto",
     identity: Path | None = None,
     buckets: int | None = None,
+    max_control_bytes: int = 1 << 30,
     publishers: PublisherOptions | None = None,
     spark: SparkOptions | None = None,
     log_file: Path | None = None,
@@ -98,6 +99,8 @@ def create_command(
         File of the age identities that open encrypted segments; workers must reach it by the same path.
     buckets
         Into how many parts keys are hashed, each a task of Spark's. Default: one for every 32 MB that are read.
+    max_control_bytes
+        Bytes of control entries that may be in memory at once.
     log_file
         Where Spark's own output goes. Default: WAL_DIR.snapshot.log; in the folder for temporary files for an object store.
     json
@@ -105,6 +108,8 @@ def create_command(
     """
     if buckets is not None and not 1 <= buckets <= BUCKETS_MAX:
         raise Usage(f"--buckets is between 1 and {BUCKETS_MAX}")
+    if max_control_bytes < 1:
+        raise Usage("--max-control-bytes is at least 1")
     given = moment or MomentOptions()
     asked = None if given == MomentOptions() else given.asked()
     if asked is not None and asked.exact_entry:
@@ -115,7 +120,7 @@ def create_command(
     _create(
         wal_dir,
         asked,
-        BaseTerms(identity_of(identity), previous, buckets),
+        BaseTerms(identity_of(identity), previous, buckets, max_control_bytes),
         publishers or PublisherOptions(),
         spark or SparkOptions(),
         log_file=log_file,

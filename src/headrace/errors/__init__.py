@@ -26,7 +26,7 @@
     └── Stopped, QueryFailed        the process ends and says which command goes on
         ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound, IdentityNeeded   exit 2
         ├── PortInUse, SourceUnavailable (SourceLocked), Stalled, PlatformUnsupported, SetupMissing, EntryRefused   exit 1
-        ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt    exit 3
+        ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt, ControlsTooMany    exit 3
         ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit   3; CheckpointNotFound   1
         ├── SourceForbidden, StoreForbidden, StoreUnsafe, TokenExposed   databases: rights, durability; tokens; exit 3
         ├── SegmentCorrupt, SegmentGap, SegmentsOverlap, BaseCorrupt, BackupGap, ArchiveOwned, ArchiveConflict; ArchiveFull 1
@@ -92,6 +92,7 @@ from headrace.errors.archives import (
     ArchiveUnavailable,
     BackupGap,
     BaseCorrupt,
+    ControlsTooMany,
     IdentityNeeded,
     OutNotEmpty,
     PruneRefused,
@@ -201,6 +202,7 @@ __all__ = [
     "CheckpointUnfit",
     "ClockLead",
     "ConfigInvalid",
+    "ControlsTooMany",
     "DataFolderLocked",
     "DiskReserve",
     "DsnInvalid",

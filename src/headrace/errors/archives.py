@@ -78,6 +78,17 @@ class ArchiveFull(Stopped):
     exit_code = 1
 
 
+class ControlsTooMany(Stopped):
+    """A base would have more control entries in memory at once than it may; nothing of it was written."""
+
+    code = "controls-too-many"
+    hint = (
+        "Make a base of an earlier moment first (--to-time): fewer come at once. Where that one has as many, give the "
+        "command more memory and raise --max-control-bytes (beyond 1 GiB with --conf spark.driver.maxResultSize=BYTES too)."
+    )
+    exit_code = 3
+
+
 class BackupGap(Stopped):
     """The server no longer has entries that the archive does not have yet."""
 

@@ -29,7 +29,9 @@ class _Document(msgspec.Struct, frozen=True, rename="kebab"):
 class BaseFeed(_Document, frozen=True, kw_only=True):
     """How far the base has one history of a feed: all entries up to ``sequence_id``, which has the LSN ``lsn``.
 
-    ``first_sequence_id``: where the feed began. ``entries``: rows of the base's files that are of it.
+    ``first_sequence_id``: where the feed began. ``entries``: rows of the base's files that are of it. ``other_keys``: of a
+    captured feed, the tables with rows whose keys are none of capture's, in all its histories; not there in a base whose
+    writer did not look, and may have left some of those rows out.
     """
 
     feed: str
@@ -39,6 +41,7 @@ class BaseFeed(_Document, frozen=True, kw_only=True):
     sequence_id: int
     lsn: str
     entries: int
+    other_keys: tuple[tuple[str, ...], ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class BaseFile(_Document, frozen=True, kw_only=True):

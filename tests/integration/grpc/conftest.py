@@ -16,6 +16,9 @@ from tests.stores import STORES, database_of
 
 _numbers = itertools.count(1)
 
+BEATS = ("--stream-heartbeat", "2s")
+"""Some tests wait until a stream has been silent for so long."""
+
 
 @pytest.fixture(scope="session", params=list(STORES))
 def server(
@@ -23,9 +26,9 @@ def server(
 ) -> Iterator[ServerProcess]:
     """A running server; it must not be stopped, and each test keeps to its own feed."""
     folder = tmp_path_factory.mktemp("server")
-    args: list[str] = []
+    args = list(BEATS)
     if request.param == "postgres":
-        args = ["--store", database_of(request.getfixturevalue("cluster"), folder)]
+        args += ["--store", database_of(request.getfixturevalue("cluster"), folder)]
     with serving(folder, args=args, grpc=True) as running:
         yield running
     assert "Traceback" not in running.errors()

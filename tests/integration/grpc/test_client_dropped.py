@@ -17,9 +17,9 @@ from tests.servers import ServerProcess
 from tests.waiting import async_wait_until
 
 AT_ONCE = 25
-ROUNDS = 20
+ROUNDS = 8
 SERVER_BYTES_MAX = 128 << 20
-"""How far its memory may swing: its allocator keeps some 60 MiB now and then. 2,000 queues would hold 500 MiB."""
+"""How far its memory may swing: its allocator keeps some 60 MiB now and then. 800 queues would hold 200 MiB."""
 
 
 async def take_one(wal: WalClient, _: str) -> None:

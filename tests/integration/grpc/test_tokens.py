@@ -23,6 +23,7 @@ from headrace.errors import Forbidden, InvalidRequest, ServerUnreachable, TokenE
 from headrace.wire.batch import Heartbeat, ReceivedBatch
 from headrace.wire.generated import log_pb2
 from tests.identity import Issuer
+from tests.integration.grpc.conftest import BEATS
 from tests.integration.grpc.streams import halves
 from tests.secured import SecuredServer, secured
 from tests.servers import Feed, changes
@@ -33,7 +34,7 @@ FEEDS = {"vmapi::vm": "east", "cnapi::server": "east", "vmapi::image": "west"}
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
     """A server with feeds of two tenants, three entries in each."""
-    with secured(tmp_path_factory.mktemp("secured"), Issuer()) as running:
+    with secured(tmp_path_factory.mktemp("secured"), Issuer(), args=BEATS) as running:
         for name, tenant in FEEDS.items():
             assert Feed(running, name).register(tenant_id=tenant).status_code == 200
         for number in range(3):

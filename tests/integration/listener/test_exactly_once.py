@@ -24,42 +24,48 @@ from tests.servers import Feed, ServerProcess, changes, serving
 TOTAL = 60
 STEPS_OF_A_BATCH = 5 + 3
 
-CONSUMER = """
+LIVES = """
 import asyncio, os, signal, sys
 import psycopg
 from headrace.listener import Listener, ListenerSettings
 from headrace.wire.filters import entry_filter
 from headrace.listener.postgres import PostgresBookmarks
 
-url, feed, dsn, fatal = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-wanted = entry_filter(None, None, sys.argv[5] or None)
 steps = 0
 
-def step():
+def step(fatal):
     global steps
     steps += 1
     if steps == fatal:
         os.kill(os.getpid(), signal.SIGKILL)
 
-async def main():
+async def consume(url, feed, dsn, fatal, shard):
+    wanted = entry_filter(None, None, shard or None)
     store = PostgresBookmarks(dsn)
     settings = ListenerSettings(entries_max=5, drain=True)
     with psycopg.connect(dsn, autocommit=True) as app:
         async with Listener(url, feed, "consumer", store, wanted=wanted, settings=settings) as listener:
             async for batch in listener.batches():
-                step()
+                step(fatal)
                 with app.transaction():
                     for change in batch.changes:
                         app.execute("INSERT INTO applied VALUES (%s)", (change.sequence_id,))
                         app.execute("UPDATE total SET sum = sum + %s", (change.state()["number"],))
-                        step()
+                        step(fatal)
                     batch.move_in(app)
-                    step()
-                step()
+                    step(fatal)
+                step(fatal)
     store.close()
 
-asyncio.run(main())
+for line in sys.stdin:
+    url, feed, dsn, fatal, shard = line.rstrip("\\n").split("\\t")
+    life = os.fork()
+    if life == 0:
+        asyncio.run(consume(url, feed, dsn, int(fatal), shard))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(life, 0)[1]), flush=True)
 """
+"""Forks a consumer for each line of its stdin and prints how that ended: what they import is imported once."""
 
 _numbers = itertools.count(1)
 
@@ -87,31 +93,46 @@ def tables(database: Database) -> Database:
     return database
 
 
-def consume(feed: Feed, tables: Database, fatal: int, shard: str = "") -> int:
-    words = [sys.executable, "-c", CONSUMER, feed.server.url, feed.name, tables.dsn, str(fatal), shard]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
-    return done.returncode
+@pytest.fixture
+def lives() -> Iterator[subprocess.Popen[str]]:
+    words = [sys.executable, "-c", LIVES]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def test_killed_at_every_step_each_entry_takes_effect_exactly_once(feed: Feed, tables: Database) -> None:
+def consume(lives: subprocess.Popen[str], feed: Feed, tables: Database, fatal: int, shard: str = "") -> int:
+    assert lives.stdin is not None
+    assert lives.stdout is not None
+    lives.stdin.write("\t".join([feed.server.url, feed.name, tables.dsn, str(fatal), shard]) + "\n")
+    lives.stdin.flush()
+    code = int(lives.stdout.readline())
+    assert code in {0, -signal.SIGKILL}
+    return code
+
+
+def test_killed_at_every_step_each_entry_takes_effect_exactly_once(
+    lives: subprocess.Popen[str], feed: Feed, tables: Database
+) -> None:
     seed = 5
     rng = random.Random(seed)
-    lives = [*range(1, STEPS_OF_A_BATCH + 1), *(rng.randrange(1, 30) for _ in range(scaled(4)))]
-    for fatal in lives:
-        consume(feed, tables, fatal)
+    killed_at = [*range(1, STEPS_OF_A_BATCH + 1), *(rng.randrange(1, 30) for _ in range(scaled(4)))]
+    for fatal in killed_at:
+        consume(lives, feed, tables, fatal)
         applied = [number for (number,) in tables.sql("SELECT sequence_id FROM applied ORDER BY 1")]
         assert applied == list(range(1, len(applied) + 1)), f"seed {seed}, killed at step {fatal}"
         with closing(PostgresBookmarks(tables.dsn)) as store:
             place = store.load("consumer", feed.name)
             assert (place.sequence_id if place is not None else 0) == len(applied)
-    assert consume(feed, tables, 0) == 0
+    assert consume(lives, feed, tables, 0) == 0
     assert tables.sql("SELECT count(*), count(DISTINCT sequence_id) FROM applied") == [(TOTAL, TOTAL)]
     assert tables.sql("SELECT sum FROM total") == [(sum(range(1, TOTAL + 1)),)]
 
 
 def test_parts_of_the_keys_killed_at_random_steps_take_effect_exactly_once(
-    server: ServerProcess, tables: Database
+    lives: subprocess.Popen[str], server: ServerProcess, tables: Database
 ) -> None:
     feed = Feed(server, f"vmapi::vm-{next(_numbers)}")
     assert feed.register().status_code == 200
@@ -120,9 +141,9 @@ def test_parts_of_the_keys_killed_at_random_steps_take_effect_exactly_once(
     seed = 6
     rng = random.Random(seed)
     for _ in range(scaled(5)):
-        consume(feed, tables, rng.randrange(1, 30), rng.choice(["1/2", "2/2"]))
+        consume(lives, feed, tables, rng.randrange(1, 30), rng.choice(["1/2", "2/2"]))
     for shard in ("1/2", "2/2"):
-        assert consume(feed, tables, 0, shard) == 0
+        assert consume(lives, feed, tables, 0, shard) == 0
     assert tables.sql("SELECT count(*), count(DISTINCT sequence_id) FROM applied") == [(TOTAL, TOTAL)], (
         f"seed {seed}"
     )

@@ -15,6 +15,7 @@ from headrace.pipeline.tables.job import Progress, Summary, iter_rows, run_table
 from headrace.pipeline.tables.ledger import read_published
 from tests import forks
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
+from tests.scenarios.spark_process import MASTER
 from tests.waiting import wait_until
 
 
@@ -40,9 +41,7 @@ def test_a_job_that_is_killed_is_gone_on_with(
         source.put("accounts", {"id": (number + 1) % 10, "balance": 100 + number})
         last = source.commit()
     place = ["--feed", source.feed.name, "--to", to, "--server", source.feed.server.url]
-    words = command(
-        "tables", *place, "--master", "local[2]", "--memory", "1g", "--once", "--max-entries", "12", "--json"
-    )
+    words = command("tables", *place, *MASTER, "--memory", "1g", "--once", "--max-entries", "12", "--json")
     output = tmp_path / "output"
     with output.open("wb") as file:
         process = forks.start(words, stdout=file, stderr=file, start_new_session=True)

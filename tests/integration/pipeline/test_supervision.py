@@ -21,6 +21,7 @@ from headrace.pipeline.supervision import FOLLOWING, Restart, Seen, Terms, start
 from headrace.pipeline.tables.job import run_tables
 from headrace.pipeline.tables.ledger import read_published
 from tests import forks
+from tests.scenarios.spark_process import MASTER
 from tests.servers import Feed, ServerProcess, serving
 from tests.waiting import wait_until
 
@@ -232,7 +233,7 @@ def test_a_command_whose_java_ends_says_so_and_what_to_do(feed: Feed, tmp_path: 
         "--to",
         str(to),
     ]
-    words += ["--server", feed.server.url, "--master", "local[1]", "--memory", "1g"]
+    words += ["--server", feed.server.url, *MASTER, "--memory", "1g"]
     said = tmp_path / "said"
     with said.open("wb") as output:
         job = forks.start(words, stdout=output, stderr=output, start_new_session=True)

@@ -19,7 +19,7 @@ from tests.scale import scaled
 from tests.waiting import wait_until
 
 COMMITS_PER_S = 1_000
-SECONDS = min(60, scaled(20))
+SECONDS = min(60, scaled(12))
 AWAKE = "SELECT last_value < extract(epoch FROM now()) FROM headrace.headrace_asleep_until"
 
 

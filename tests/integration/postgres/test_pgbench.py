@@ -2,7 +2,7 @@
 
 Ten times in a row, for the 20 seconds that a release is held to:
 
-    for n in $(seq 10); do HEADRACE_TEST_SCALE=2.5 scripts/test tests/integration/postgres/test_pgbench.py || break; done
+    for n in $(seq 10); do HEADRACE_TEST_SCALE=4 scripts/test tests/integration/postgres/test_pgbench.py || break; done
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 
 LOG = logging.getLogger(__name__)
 
-SECONDS = min(20, scaled(8))
+SECONDS = min(20, scaled(5))
 KILLS = ("agent", "server", "agent", "server")
 DRAIN_S_MAX = 300.0
 FEED = "bank"

@@ -116,7 +116,7 @@ METHODS: dict[str, tuple[bytes, set[str]]] = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
     """A server with a feed of the tenant ``east`` that has an entry and a listener."""
-    with secured(tmp_path_factory.mktemp("secured"), Issuer()) as running:
+    with secured(tmp_path_factory.mktemp("secured"), Issuer(), args=["--stream-heartbeat", "2s"]) as running:
         feed = Feed(running, FEED)
         assert feed.register(tenant_id=TENANT).status_code == 200
         assert feed.listener().status_code == 200

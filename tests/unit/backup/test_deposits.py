@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.archive.files.gaps import AcceptedGap, encode_gap, gap_file
 from headrace.backup.deposits import Deposits, Given, surveyed
 from headrace.backup.following import Lost
 from headrace.backup.gathering import Gatherer
@@ -141,3 +142,19 @@ def test_the_cure_of_a_damaged_manifest_that_is_named(tmp_path: Path) -> None:
     newest.unlink()
     put(tmp_path, orders(3))
     assert newest.read_bytes() == told
+
+
+def test_an_old_record_accepts_no_new_loss(tmp_path: Path) -> None:
+    """It was written before anybody knew that the log went on right behind it."""
+    put(tmp_path, orders(1))
+    put(tmp_path, orders(2))
+    first, second = (
+        Lsn.parse(path.name.split("-")[3].partition(".manifest")[0]) for path in manifests(tmp_path)
+    )
+    far = orders(9).first
+    for after in (first, second):
+        gap = AcceptedGap(after=str(after), before=str(far), reason="a disk died", by="ops@host", at_ms=1)
+        (tmp_path / gap_file(gap)).write_bytes(encode_gap(gap))
+        with Deposits.open(str(tmp_path)) as deposits:
+            assert deposits.end == second
+            assert deposits.accepts(Lost(second, orders(5).first)) == (after == second)

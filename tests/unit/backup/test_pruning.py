@@ -29,7 +29,7 @@ from tests import archive_model
 from tests.archive_model import Append, History, write_archive
 from tests.archive_model import write_base as write_archive_base
 from tests.base_files import write_whole_base
-from tests.kwal import TS
+from tests.kwal import TS, sealed, write
 from tests.prune_model import DAY_MS
 
 BEGIN_MS = TS >> 18
@@ -332,3 +332,18 @@ def test_the_command_refuses(old: Daily, tmp_path: Path, capsys: pytest.CaptureF
     assert main([*words, "--retention-days", "30"]) == 0
     assert main([*words, "--retention-days", "nan"]) == 2
     assert main(["wal", "prune", "--wal-dir", str(tmp_path / "nowhere")]) == ArchiveUnavailable.exit_code == 4
+
+
+def test_a_spare_segment_goes_before_what_it_overlaps(daily: Daily) -> None:
+    """Readers could not tell any more that it is spare once the others are gone."""
+    late = [sealed(daily.history.appends[first : first + 2]) for first in (4, 9)]
+    for one in late:
+        write(daily.folder, one, None)
+    looked = look(Folder(daily.url), TERMS, NOW_MS)
+    removed = [file for step in looked.removals() for file in step]
+    assert removed.index(str(late[0].name)) < removed.index(str(daily.segments[0].name))
+    done = prune_once(daily.url, TERMS, confirm=True, now_ms=NOW_MS)
+    assert done.leftovers == [str(late[0].name)]
+    assert not (daily.folder / str(late[0].name)).exists()
+    assert (daily.folder / str(late[1].name)).exists()
+    assert [one.name for one in Folder(daily.url).segments()] == [one.name for one in daily.segments[5:]]

@@ -64,6 +64,20 @@ def read_bases(folder: Folder) -> Bases:
     return Bases(sound, [one for one in found if isinstance(one, UnsoundBase)])
 
 
+def usable_bases(folder: Folder) -> Bases:
+    """Return the archive's bases as :func:`read_bases` does; one that lacks a file, or has one of another size, is unsound.
+
+    Nothing but manifests is read, and each base's folder listed once. ArchiveUnavailable; FormatTooNew.
+    """
+    found = read_bases(folder)
+    with ThreadPoolExecutor(_READERS) as readers:
+        checked = list(readers.map(lambda base: _checked(folder, base), found.sound))
+    unsound = [*found.unsound, *(one for one in checked if isinstance(one, UnsoundBase))]
+    return Bases(
+        [one for one in checked if isinstance(one, StoredBase)], sorted(unsound, key=lambda one: one.path)
+    )
+
+
 def read_base(folder: Folder, path: str) -> StoredBase:
     """Return the base in the folder ``path`` below the archive's. BaseCorrupt if it is none; ArchiveUnavailable."""
     found = _read(folder, path)
@@ -134,6 +148,16 @@ def _is_base(name: str) -> bool:
         return base_folder(parse_base_folder(name)) == name
     except InvalidRequest:
         return False
+
+
+def _checked(folder: Folder, base: StoredBase) -> StoredBase | UnsoundBase:
+    try:
+        check_files(folder, base)
+    except BaseCorrupt as error:
+        # Of a base that goes meanwhile the manifest went first: without it, it is none.
+        found = _read(folder, base.path)
+        return found if isinstance(found, UnsoundBase) else UnsoundBase(base.path, error.detail, True)
+    return base
 
 
 def _read(folder: Folder, path: str) -> StoredBase | UnsoundBase:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +19,9 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from headrace.archive.files.encryption import check_encrypted, decrypt
-from headrace.archive.files.segments import Stored, ordered
+from headrace.archive.files.overlaps import Parted, part
+from headrace.archive.files.segments import Stored
+from headrace.archive.files.sharing import Shared
 from headrace.errors import (
     ArchiveFull,
     ArchiveUnavailable,
@@ -28,6 +30,7 @@ from headrace.errors import (
     SegmentCorrupt,
     SetupMissing,
 )
+from headrace.runtime.logs import get_logger
 from headrace.wire.kwal import ENCRYPTED, SegmentName
 from headrace.wire.kwal_manifest import Manifest, decode_manifest
 
@@ -35,8 +38,12 @@ _PREFIX: Final = "kdb-wal-"
 _SUFFIXES: Final = (".bin", f".bin{ENCRYPTED}")
 _READERS: Final = 16
 """Manifests read at once."""
+_AT_ONCE: Final = 64
+"""Manifests in memory that hold all of their own: see :mod:`headrace.archive.files.sharing`."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """How a file system says that it is full, or that this user has no more of it."""
+
+_log = get_logger("archive")
 
 
 class Folder:
@@ -75,19 +82,28 @@ class Folder:
     def segments(self, *, needed: bool = True) -> list[Stored]:
         """Return the segments that stand there now, in LSN order.
 
-        Other files are passed over, half-written ones among them, which have other names until they are whole.
-        SegmentsOverlap; ArchiveUnavailable; InvalidRequest if there is no segment though one is ``needed``, or a name that
-        is none.
+        Other files are passed over, half-written ones among them, which have other names until they are whole; so are, with
+        a warning, segments that are spare (:func:`headrace.archive.files.overlaps.part`). SegmentsOverlap;
+        ArchiveUnavailable; InvalidRequest if there is no segment though one is ``needed``, or a name that is none.
         """
-        sizes = self.files()
-        found = []
-        for file, size in sizes.items():
-            if file.startswith(_PREFIX) and file.endswith(_SUFFIXES):
-                name = SegmentName.parse(file)
-                found.append(Stored(name, file, size, name.manifest in sizes))
-        if needed and not found:
+        found = self.parted(self.files())
+        if needed and not found.own:
             raise InvalidRequest(f"{self.shown} holds no KWAL segment (kdb-wal-….bin)", member="path")
-        return ordered(found)
+        return found.own
+
+    def parted(self, files: Mapping[str, int]) -> Parted:
+        """Return which of the ``files``, names with sizes, are segments: the archive's own, and spare ones.
+
+        SegmentsOverlap; ArchiveUnavailable; InvalidRequest for a name that is none.
+        """
+        parted = part(segments_in(files), lambda told: self.manifests(told, {}))
+        for one in parted.spare:
+            _log.warning(
+                "a segment is passed over: an agent that had lost the archive put it beside others of the same entries",
+                segment=self.where(one.file),
+                hint="It does no harm. A prune takes it away once what it overlaps goes.",
+            )
+        return parted
 
     def manifests(
         self, segments: Collection[Stored], damaged: dict[str, SegmentCorrupt] | None = None
@@ -97,24 +113,31 @@ class Folder:
         ``damaged``: takes, by the segment's file, what is wrong with a manifest; then the others are returned.
         """
         told = [one for one in segments if one.told]
+        shared = Shared()
         # Many at once: a store takes its time for each, and a folder may hold thousands. Not in one call of fsspec, which
         # would take brackets in the folder's name for a pattern.
-        with ThreadPoolExecutor(_READERS) as readers:
-            read = list(readers.map(lambda one: self.read(one.name.manifest), told))
         found = {}
-        for one, data in zip(told, read, strict=True):
-            where = self.where(one.name.manifest)
-            try:
-                manifest = decode_manifest(data, where)
-                if manifest.name != one.name:
-                    raise SegmentCorrupt(f"{where} is the manifest of {manifest.segment}")
-            except SegmentCorrupt as error:
-                if damaged is None:
-                    raise
-                damaged[one.file] = error
-            else:
-                found[one.file] = manifest
+        with ThreadPoolExecutor(_READERS) as readers:
+            for at in range(0, len(told), _AT_ONCE):
+                group = told[at : at + _AT_ONCE]
+                for one, manifest in zip(group, readers.map(self._manifest, group), strict=True):
+                    if not isinstance(manifest, SegmentCorrupt):
+                        found[one.file] = shared.manifest(manifest)
+                    elif damaged is None:
+                        raise manifest
+                    else:
+                        damaged[one.file] = manifest
         return found
+
+    def _manifest(self, one: Stored) -> Manifest | SegmentCorrupt:
+        where = self.where(one.name.manifest)
+        try:
+            manifest = decode_manifest(self.read(one.name.manifest), where)
+            if manifest.name != one.name:
+                raise SegmentCorrupt(f"{where} is the manifest of {manifest.segment}")
+        except SegmentCorrupt as error:
+            return error
+        return manifest
 
     def read(self, file: str) -> bytes:
         """Return a whole file; ArchiveUnavailable."""
@@ -191,3 +214,13 @@ class Folder:
         if getattr(error, "errno", None) in _FULL:
             return ArchiveFull(f"{self.shown} takes no more bytes: {error}")
         return ArchiveUnavailable(f"{self.shown} can't be reached: {error}")
+
+
+def segments_in(files: Mapping[str, int]) -> list[Stored]:
+    """Return which of the ``files``, names with sizes in bytes, are segments; InvalidRequest for a name that is none."""
+    found = []
+    for file, size in files.items():
+        if file.startswith(_PREFIX) and file.endswith(_SUFFIXES):
+            name = SegmentName.parse(file)
+            found.append(Stored(name, file, size, name.manifest in files))
+    return found

@@ -36,10 +36,19 @@ def ordered(segments: Collection[Stored]) -> list[Stored]:
     found = sorted(segments)
     for before, after in pairwise(found):
         if after.name.first <= before.name.last:
-            raise SegmentsOverlap(
-                f"{before.file} and {after.file} overlap: two agents wrote to one folder. Keep one of the two files"
-            )
+            raise overlapping(before, after)
     return found
+
+
+def overlapping(before: Stored, after: Stored) -> SegmentsOverlap:
+    """Return the error that two segments overlap; its hint names one that was never acked."""
+    untold = next((one.file for one in (after, before) if not one.told), None)
+    return SegmentsOverlap(
+        f"{before.file} and {after.file} overlap: two agents wrote to one folder. Keep one of the two files",
+        hint=f"{untold} has no manifest. If nobody took that away, nothing of it was acked: move it away."
+        if untold is not None
+        else None,
+    )
 
 
 def touched(segments: Sequence[Stored], wanted: Range) -> tuple[list[Stored], Stored | None]:

@@ -1,6 +1,6 @@
 """What stands in an archive: segments, manifests, base snapshots and accepted gaps, read once. Whoever plans begins here.
 
-Nothing but names and manifests is read, however much the archive holds.
+Nothing but names, sizes and manifests is read, however much the archive holds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
-from headrace.archive.files.bases import StoredBase, UnsoundBase, read_bases
+from headrace.archive.files.bases import StoredBase, UnsoundBase, usable_bases
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.gaps import AcceptedGap, sound_gaps
 from headrace.archive.files.segments import Stored
@@ -26,8 +26,9 @@ class Archive:
     """An archive as it was when it was read. ``segments``, ``bases`` and ``gaps_acknowledged`` are in LSN order.
 
     ``manifests``: by the segment's file, of those that have one. ``unsound_bases``: folders that should be a base and are
-    none that can be used. ``damaged``: of each manifest and each record of a gap that is not what was written, and of each
-    segment that has not the size its manifest says, what is wrong; they are left out, so what they tell of is a gap.
+    none that can be used, one whose files are not all there with their sizes among them. ``damaged``: of each manifest and
+    each record of a gap that is not what was written, and of each segment that has not the size its manifest says, what is
+    wrong; they are left out, so what they tell of is a gap.
     """
 
     folder: Folder
@@ -50,11 +51,12 @@ class Archive:
             folder.store.invalidate_cache(folder.path(""))
             listed = folder.store.ls(folder.path(""), detail=False)
         names = [str(one).rstrip("/").rpartition("/")[2] for one in listed]
-        bases = read_bases(folder)
+        bases = usable_bases(folder)
         try:
             segments = folder.segments()
         except InvalidRequest:
-            if not bases.sound or any(name.startswith("kdb-wal-") for name in names):
+            some = bool(bases.sound) or any(one.finished for one in bases.unsound)
+            if not some or any(name.startswith("kdb-wal-") for name in names):
                 raise
             segments = []
         manifests, damaged = sound_manifests(folder, segments)
@@ -86,16 +88,9 @@ def sound_manifests(folder: Folder, segments: Sequence[Stored]) -> tuple[dict[st
 
     The manifest of a segment that has not the size it says is none of the first. ArchiveUnavailable; FormatTooNew.
     """
-    found: dict[str, Manifest] = {}
-    damaged = []
-    try:
-        found = folder.manifests(segments)
-    except SegmentCorrupt:
-        for one in segments:
-            try:
-                found |= folder.manifests([one])
-            except SegmentCorrupt as error:
-                damaged.append(error.detail)
+    corrupt: dict[str, SegmentCorrupt] = {}
+    found = folder.manifests(segments, corrupt)
+    damaged = [error.detail for error in corrupt.values()]
     for one in segments:
         if (manifest := found.get(one.file)) is not None and one.size != manifest.stored_size:
             del found[one.file]

@@ -11,12 +11,14 @@ may end in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from headrace.archive.files.bases import StoredBase
 from headrace.archive.files.gaps import AcceptedGap, counting
 from headrace.archive.files.segments import Stored
 from headrace.archive.moments.fitting import misfit
+from headrace.archive.moments.ranges import Ranges
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.wire.kwal import SegmentName
 from headrace.wire.kwal_manifest import FeedRange, Manifest
@@ -75,11 +77,12 @@ class Chain:
         """``segments`` in LSN order; ``manifests`` by the segment's file; ``bases`` and ``accepted`` in LSN order."""
         self._last = segments[-1].name.last if segments else ZERO
         self._first = segments[0].name.first if segments else ZERO
-        told = [manifests[one.file] for one in segments if one.file in manifests]
-        self._breaks = _breaks(segments, manifests, told)
+        known = [one for one in segments if one.file in manifests]
+        ranges = Ranges([one.name for one in known], [manifests[one.file] for one in known])
+        self._breaks = _breaks(segments, manifests, ranges)
         missing = [(one.after, one.before) for one in self._breaks]
         self._accepted = counting(accepted, missing)
-        judged = [(one, misfit(one, told, missing)) for one in bases]
+        judged = [(one, misfit(one, ranges, missing)) for one in bases]
         self._bases = [one for one, why in judged if not why]
         self._why_not = {one.path: why for one, why in judged if why}
         self.misfits = [one for one, why in judged if why]
@@ -111,8 +114,9 @@ class Chain:
         return found
 
     def starts(self) -> list[tuple[Lsn, StoredBase | None]]:
-        """Return where a window may begin: each base that can be used, and the beginning of the log."""
-        return [(ZERO, None), *((one.lsn, one) for one in self._bases)]
+        """Return where a window may begin: each base that can be used, and, if there are segments, the log's beginning."""
+        beginning: list[tuple[Lsn, StoredBase | None]] = [(ZERO, None)] if self._last > ZERO else []
+        return [*beginning, *((one.lsn, one) for one in self._bases)]
 
     def start_for(self, target: Lsn) -> tuple[Lsn, StoredBase | None] | None:
         """Return the newest start at or below ``target`` behind which nothing is missing up to it; None if there is none."""
@@ -194,15 +198,13 @@ def _without(span: Span, accepted: Iterable[AcceptedGap]) -> Iterator[Span]:
 # -- where something may be missing ------------------------------------------------------------------------------------
 
 
-def _breaks(
-    segments: Sequence[Stored], manifests: Mapping[str, Manifest], told: Sequence[Manifest]
-) -> list[Gap]:
+def _breaks(segments: Sequence[Stored], manifests: Mapping[str, Manifest], ranges: Ranges) -> list[Gap]:
     """Return what may be missing, in LSN order; none overlaps another, nor touches it."""
-    joints = list(_bad_joints(segments, manifests, told))
+    joints = list(_bad_joints(segments, manifests, ranges))
     # Entries that one of those lacks are missed by the feed's next entries, too.
     torn = [
         one
-        for one in _torn_histories(told)
+        for one in _torn_histories(ranges)
         if not any(joint.span[0] <= one.span[1] and joint.span[1] >= one.span[0] for joint in joints)
     ]
     found: list[Gap] = []
@@ -215,7 +217,7 @@ def _breaks(
 
 
 def _bad_joints(
-    segments: Sequence[Stored], manifests: Mapping[str, Manifest], told: Sequence[Manifest]
+    segments: Sequence[Stored], manifests: Mapping[str, Manifest], ranges: Ranges
 ) -> Iterator[Gap]:
     before: Stored | None = None
     for one in segments:
@@ -223,7 +225,7 @@ def _bad_joints(
         found = (
             _untold(before, one)
             if manifest is None
-            else _beginning(manifest, told)
+            else _beginning(manifest, ranges)
             if before is None
             else _joint(before, one, manifests.get(before.file), manifest)
         )
@@ -241,20 +243,19 @@ def _untold(before: Stored | None, segment: Stored) -> Gap:
     )
 
 
-def _beginning(manifest: Manifest, told: Sequence[Manifest]) -> Gap | None:
+def _beginning(manifest: Manifest, ranges: Ranges) -> Gap | None:
     walked = Lsn.parse(manifest.walked_from)
     # One that names a predecessor is never the beginning: a registry says nothing of feeds that are gone by then.
-    if walked == ZERO or (manifest.predecessor is None and _has_all_feeds_whole(manifest, told)):
+    if walked == ZERO or (manifest.predecessor is None and _has_all_feeds_whole(manifest, ranges)):
         return None
     return Gap(ZERO, above(walked), f"{manifest.segment} is the first one there")
 
 
-def _has_all_feeds_whole(first: Manifest, told: Sequence[Manifest]) -> bool:
+def _has_all_feeds_whole(first: Manifest, ranges: Ranges) -> bool:
     """Tell whether every feed that had entries by then is there from the sequence id 1 on."""
     begins: dict[int, int] = {}
-    for manifest in told:
-        for one in manifest.feeds:
-            begins.setdefault(one.region_id, one.first_sequence_id)
+    for (region, _), row in ranges.rows.items():
+        begins.setdefault(region, row.parts[0].first_sequence_id)
     firsts = {one.region_id: one.first_sequence_id or 1 for one in first.registry}
     used = {one.region_id for one in first.registry if one.next_sequence_id > firsts[one.region_id]}
     return bool(firsts) and all(begins.get(region) == firsts.get(region, 1) for region in used | set(begins))
@@ -282,14 +283,10 @@ def _joint(before: Stored, after: Stored, earlier: Manifest | None, later: Manif
     return None
 
 
-def _torn_histories(told: Sequence[Manifest]) -> Iterator[Gap]:
-    newest: dict[tuple[int, str], FeedRange] = {}
-    for manifest in told:
-        for one in sorted(manifest.feeds, key=lambda part: Lsn.parse(part.first_lsn)):
-            history = one.region_id, one.incarnation
-            known = newest.get(history)
-            newest[history] = one
-            if known is not None and one.first_sequence_id != known.last_sequence_id + 1:
+def _torn_histories(ranges: Ranges) -> Iterator[Gap]:
+    for row in ranges.rows.values():
+        for known, one in pairwise(row.parts):
+            if one.first_sequence_id != known.last_sequence_id + 1:
                 yield _torn(one, known.last_sequence_id, Lsn.parse(known.last_lsn))
 
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from headrace.archive.moments.marks import Marks
+from headrace.archive.moments.ranges import in_order
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.wire.kwal import SegmentName
 from headrace.wire.kwal_manifest import FeedRange
@@ -44,11 +45,12 @@ class Pieces:
         """By region id: in which pieces a feed has entries, ascending."""
         self._parts: dict[int, list[FeedRange]] = {}
         for at, piece in enumerate(self._pieces):
-            for one in sorted(piece.feeds, key=lambda one: Lsn.parse(one.first_lsn)):
+            around = piece.name.first <= start
+            for one in in_order(piece.feeds):
                 self.feeds.setdefault(one.region_id, one.feed)
                 self._parts.setdefault(one.region_id, []).append(one)
                 here = self.of_feed.setdefault(one.region_id, [])
-                if at not in here[-1:] and Lsn.parse(one.last_lsn) > start:
+                if at not in here[-1:] and not (around and Lsn.parse(one.last_lsn) <= start):
                     here.append(at)
 
     def __len__(self) -> int:

@@ -16,6 +16,7 @@ from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.chain import Gap, above
 from headrace.archive.moments.pieces import Place
 from headrace.archive.moments.points import Points, Torn
+from headrace.archive.moments.ranges import between
 from headrace.archive.moments.reachable import (
     Nearest,
     counted_as_ended,
@@ -121,7 +122,8 @@ class RestorePlan:
 
 
 def plan(archive: Archive, asked: Asked, snapshot: str = "auto") -> RestorePlan:
-    """Return how to restore what was asked for. ``snapshot``: ``auto``, or the address of a base's folder.
+    """Return how to restore what was asked for. ``snapshot``: ``auto``, or the address of a base's folder. With
+    ``auto``, a base that can't be used is passed over with a warning, and the next older one serves.
 
     TargetUnreachable, naming the reachable windows, if the archive can't rebuild it; SegmentGap if entries may be missing
     below it; TargetInsideAppend; BaseCorrupt; SegmentCorrupt; IdentityNeeded; ArchiveUnavailable; InvalidRequest.
@@ -133,8 +135,6 @@ def plan(archive: Archive, asked: Asked, snapshot: str = "auto") -> RestorePlan:
     found = find(archive, asked)
     cut = _cut(archive, asked, found.lsn)
     base, base_url = _base_for(archive, cut.lsn, named)
-    if base is not None:
-        check_files(Folder(base_url.rpartition("/")[0]), base._replace(path=base_url.rpartition("/")[2]))
     start = base.lsn if base is not None else ZERO
     points = points_of(archive, start)
     place = points.last_at(cut.lsn)
@@ -225,13 +225,17 @@ def _check_append(points: Points, place: Place, entry: Lsn, start: Lsn) -> None:
 
 
 def _named_base(archive: Archive, address: str) -> tuple[StoredBase, str]:
-    """Read the base at an address, which is one of the archive's own or any other folder."""
+    """Read the base at an address: one of the archive's own, or any other folder. BaseCorrupt; ArchiveUnavailable."""
     parent, _, name = address.rstrip("/").rpartition("/")
     own = next((one for one in archive.bases if one.path == address.rstrip("/")), None)
     if own is not None:
         return own, archive.folder.where(own.path)
+    if unsound := next((one for one in archive.unsound_bases if one.path == address.rstrip("/")), None):
+        raise BaseCorrupt(unsound.problem)
     folder = Folder(parent or ".")
-    return read_base(folder, name), folder.where(name)
+    base = read_base(folder, name)
+    check_files(folder, base)
+    return base, folder.where(name)
 
 
 def _base_for(
@@ -281,13 +285,17 @@ def _feeds(
             Lsn.parse(one.lsn),
             False,
         )
+    parts: dict[tuple[int, str], list[FeedRange]] = {}
     for part in _ranges(archive, base.lsn if base is not None else ZERO, target):
-        history = part.region_id, part.incarnation
-        known = found.get(history)
-        if (lsn := _end(points, place, part, target)) is None:
+        parts.setdefault((part.region_id, part.incarnation), []).append(part)
+    for history, row in parts.items():
+        ended = ((part, _end(points, place, part, target)) for part in reversed(row))
+        part, lsn = next((one for one in ended if one[1] is not None), (row[0], None))
+        if lsn is None:
             continue
         last = part.first_sequence_id + (lsn.raft_index - part.first_sequence_id & 0xFFFFFFFF)
-        first = part.first_sequence_id if known is None else known.first_sequence_id
+        known = found.get(history)
+        first = row[0].first_sequence_id if known is None else known.first_sequence_id
         found[history] = KeptFeed(part.feed, part.region_id, part.incarnation, first, last, lsn, False)
     newest: dict[str, Lsn] = {}
     for kept in found.values():
@@ -325,12 +333,10 @@ def _gaps_beyond(archive: Archive, asked: Asked, start: Lsn, moment: Lsn, before
 
 
 def _ranges(archive: Archive, start: Lsn, target: Lsn) -> Iterator[FeedRange]:
-    """Yield what the segments hold between the two, in LSN order."""
+    """Yield what the segments hold between the two, that of one feed in LSN order."""
     for one in archive.segments:
         if one.file in archive.manifests and one.name.last > start and one.name.first <= target:
-            for part in sorted(archive.manifests[one.file].feeds, key=lambda part: Lsn.parse(part.first_lsn)):
-                if Lsn.parse(part.first_lsn) <= target and Lsn.parse(part.last_lsn) > start:
-                    yield part
+            yield from between(archive.manifests[one.file].feeds, one.name, start, target)
 
 
 def _end(points: Points, place: Place | None, part: FeedRange, target: Lsn) -> Lsn | None:

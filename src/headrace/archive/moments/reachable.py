@@ -104,6 +104,8 @@ def refusal(archive: Archive, wanted: Lsn, shown: str) -> TargetUnreachable | Se
     sides = ((nearest.before, "before"), (nearest.after, "behind"))
     points = " and ".join(f"lsn={lsn} {side} it" for lsn, side in sides if lsn is not None)
     had = windows_shown(windows) + (f"; nearest whole points: {points}" if points else "")
+    for unsound in archive.unsound_bases:
+        had += f"; a base snapshot can't be used: {unsound.problem}"
     if inside is not None:
         accepted = ", which was accepted, but says nothing of what is in it" if inside.accepted else ""
         return TargetUnreachable(f"{where}: it is in the gap {gap_shown(inside)}{accepted}; {had}", **members)

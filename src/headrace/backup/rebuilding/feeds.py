@@ -3,16 +3,18 @@
 An archive may hold several histories of a feed: the server was rebuilt before, repaired, or begun anew with an empty folder,
 where numbers of feeds are given a second time. A journal has one history of a feed. So the newest one at the target goes in,
 with those before it that it goes on from: where it began, by the server's own word, in them. Where entries are missing, the
-journal begins behind that. What is left out is named.
+journal begins behind that: also where only the server's word says that there were any. What is left out is named.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from headrace.backup.rebuilding.ends import LostEnd, Said, lost_end, said_of
 from headrace.backup.rebuilding.parts import (
     Hole,
     Part,
@@ -30,6 +32,8 @@ from headrace.wire.kwal_manifest import Manifest, RegisteredFeed
 from headrace.wire.lost_lsns import LostLsns
 
 _U32_MAX = (1 << 32) - 1
+_Key = tuple[str, int, str]
+"""Feed, region id, incarnation."""
 
 
 class Why(StrEnum):
@@ -120,13 +124,16 @@ def select(
     taken = {part for row in mine.values() for part in row}
     others = {(part.feed, part.region_id) for part in parts if part not in taken}
     alone = {region for region, row in mine.items() if (row[0].feed, region) not in others}
-    since, holes = _joined(mine, begun, breaks_of(manifests, base), alone)
+    breaks, listed = breaks_of(manifests, base), _newest_list(manifests, base)
+    since, holes = _joined(mine, begun, breaks, alone)
+    ends = _lost_ends(mine, _empty(mine, listed), said_of(manifests, base), breaks, archived)
+    since = max([since, *(end.since for end in ends.values())])
     if since:
         after = max(after, Lsn.parse(manifests[since - 1].last_lsn))
     registry = _registry(manifests, base)
     known = _Known([one for registry in registries(archived, base) for one in registry])
     floor = _floor(mine.values(), since)
-    ends = _archived_ends(archived)
+    archived_ends = _archived_ends(archived)
     feeds: dict[int, JournalFeed] = {}
     for region, row in mine.items():
         feed, incarnation = kept[region]
@@ -134,21 +141,24 @@ def select(
         began = _began(row, begun)
         first = _first(row, since)
         is_cut = any(hole.last_id < first for hole in holes[region])
+        end = ends.get(region)
+        below = _below(row, since, first, floor if is_cut else None)
         feeds[region] = JournalFeed(
             feed=feed,
             region_id=region,
             incarnation=incarnation,
             histories=frozenset(part.incarnation for part in row),
             first=first,
-            below=_below(row, since, first, floor if is_cut else None),
+            below=_behind(end.hole, below.lsn) if end is not None and below is not None else below,
             began=began,
-            holes=holes[region],
+            holes=(*holes[region], *([end.hole] if end is not None else [])),
             registered=registered,
             epoch=known.epoch(feed, region),
-            archived_last=ends.get((feed, region, incarnation), row[-1].last_id),
+            archived_last=archived_ends.get((feed, region, incarnation), row[-1].last_id),
             known_next=known.next_id(feed, region, incarnation),
         )
-    _add_empty(feeds, _newest_list(manifests, base), known)
+    for one in _empty(mine, listed):
+        feeds[one.region_id] = _without_entries(one, known, ends.get(one.region_id), floor)
     return Selection(
         after,
         since,
@@ -278,19 +288,66 @@ class _Known:
         return found.next_sequence_id if found is not None else 0
 
 
-def _add_empty(feeds: dict[int, JournalFeed], listed: Sequence[RegisteredFeed], known: _Known) -> None:
-    """Add the feeds that the server knew and that have no entry up to the target."""
+def _empty(mine: Mapping[int, Sequence[Part]], listed: Sequence[RegisteredFeed]) -> list[RegisteredFeed]:
+    """Return the feeds that the server knew and of which nothing is in the archive up to the target."""
+    taken, found = {row[0].feed for row in mine.values()}, dict[str, RegisteredFeed]()
+    regions = set(mine)
     for one in listed:
-        taken = {kept.feed for kept in feeds.values()}
-        if one.region_id in feeds or one.feed in taken:
-            continue
-        feeds[one.region_id] = JournalFeed(
-            feed=one.feed,
-            region_id=one.region_id,
-            registered=one,
-            epoch=known.epoch(one.feed, one.region_id),
-            known_next=known.next_id(one.feed, one.region_id, one.incarnation),
+        if one.region_id not in regions and one.feed not in taken:
+            found.setdefault(one.feed, one)
+            regions.add(one.region_id)
+    return list(found.values())
+
+
+def _without_entries(
+    registered: RegisteredFeed, known: _Known, end: LostEnd | None, floor: int
+) -> JournalFeed:
+    feed, region = registered.feed, registered.region_id
+    return JournalFeed(
+        feed=feed,
+        region_id=region,
+        below=_behind(end.hole, Lsn(floor, region, 0)) if end is not None else None,
+        began=end.hole.first_id if end is not None else 0,
+        registered=registered,
+        epoch=known.epoch(feed, region),
+        known_next=known.next_id(feed, region, registered.incarnation),
+        holes=(end.hole,) if end is not None else (),
+    )
+
+
+def _lost_ends(
+    mine: Mapping[int, Sequence[Part]],
+    empty: Sequence[RegisteredFeed],
+    said: Sequence[Said],
+    breaks: Sequence[int],
+    archived: Sequence[Manifest],
+) -> dict[int, LostEnd]:
+    """Return what gaps took of the ends of feeds, by region."""
+    told, runs = defaultdict[_Key, list[Said]](list), defaultdict[_Key, list[int]](list)
+    for one in said:
+        told[one.feed.feed, one.feed.region_id, one.feed.incarnation].append(one)
+    for run in (run for manifest in archived for run in manifest.feeds):
+        runs[run.feed, run.region_id, run.incarnation].append(run.first_sequence_id)
+    keys = [(row[-1].feed, region, row[-1].incarnation) for region, row in mine.items()]
+    keys += [(one.feed, one.region_id, one.incarnation) for one in empty]
+    found = {}
+    for feed, region, incarnation in keys:
+        row = mine.get(region)
+        heard = (one for history in {"", incarnation} for one in told[feed, region, history])
+        end = lost_end(
+            row[-1] if row is not None else None,
+            sorted(heard, key=lambda one: one.segment),
+            breaks,
+            runs[feed, region, incarnation],
         )
+        if end is not None:
+            found[region] = end
+    return found
+
+
+def _behind(hole: Hole, lsn: Lsn) -> Place:
+    """Return the last entry of a hole, put at the time of ``lsn``."""
+    return Place(hole.last_id, Lsn(lsn.global_ts, lsn.region_id, hole.last_id & _U32_MAX))
 
 
 def _archived_ends(archived: Sequence[Manifest]) -> dict[tuple[str, int, str], int]:

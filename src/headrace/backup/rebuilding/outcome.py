@@ -77,8 +77,8 @@ class Rebuilt(_Document, frozen=True, kw_only=True):
 
     ``target_lsn``: the last entry that was asked for; ``lost_after_lsn``: the archive's last entry: all that was appended
     behind it is lost. ``clock_ms``: the server's clock goes on from there, ``clock_margin_ms`` above what is known to be
-    needed. ``server_regions``: names of the server's region that the entries have. ``schemas``: of tables, from the base.
-    ``frame_bytes``: of the journal.
+    needed. ``server_regions``: names of the server's region that the entries have. ``schemas``: of tables, from the base
+    and from segments before a gap. ``frame_bytes``: of the journal.
     """
 
     data_dir: str

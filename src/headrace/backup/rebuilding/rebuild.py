@@ -24,10 +24,10 @@ from headrace.backup.rebuilding.feeds import Selection, select
 from headrace.backup.rebuilding.journal import JournalWriter
 from headrace.backup.rebuilding.outcome import Rebuilt, left_out, rebuilt_feed, time_of
 from headrace.backup.rebuilding.room import load_at_most, load_of, room_of
-from headrace.backup.rebuilding.schemas import base_schemas
+from headrace.backup.rebuilding.schemas import base_schemas, segment_schemas
 from headrace.backup.rebuilding.tails import begin_state
 from headrace.entries.hlc import from_ms, to_ms
-from headrace.entries.lsn import Lsn
+from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import (
     DataFolderLocked,
     FeedRecreated,
@@ -42,7 +42,7 @@ from headrace.log.metadata.rows import SchemaRow
 from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 from headrace.log.tail import FeedTail, JournalState
 from headrace.runtime.clock import Clock, SystemClock
-from headrace.runtime.disk import Disk
+from headrace.runtime.disk import Disk, SyncFailed
 from headrace.wire.kwal_columns import Segment
 from headrace.wire.kwal_manifest import Manifest
 
@@ -83,7 +83,8 @@ def rebuild(
 
     Raises OutNotEmpty, DataFolderLocked (another one is at it), TargetInsideAppend (a target inside an append), SegmentGap
     (a segment without a manifest), SegmentCorrupt, BaseCorrupt, IdentityNeeded, ArchiveUnavailable, RestoreInexact,
-    StoreUnavailable (no room, or the disk failed). Nothing stands at ``data_dir`` then.
+    StoreUnavailable (no room, or the disk failed). Nothing stands at ``data_dir`` then; or the error says that the whole
+    folder does, as the disk took neither its name for good nor the name back.
     """
     means = means if means is not None else Means(clock=SystemClock(), disk=Disk())
     manifests = [_manifest(archive, one) for one in plan.segments]
@@ -148,12 +149,23 @@ class _Rebuild:
         )
 
     def _schemas(self) -> list[SchemaRow]:
-        """Read the base's schemas of the feeds."""
-        if self.plan.base is None:
-            return []
+        """Read the feeds' schemas that are below the journal: those of the base, and of segments before a gap."""
         feeds = self.selection.feeds.values()
         kept = {(one.feed, history) for one in feeds for history in one.histories}
-        return list(base_schemas(self.plan.base, self.plan.base_url, kept))
+        base, found = self.plan.base, dict[tuple[object, ...], SchemaRow]()
+        after = Lsn.parse(base.manifest.lsn) if base is not None else ZERO
+        for row in base_schemas(base, self.plan.base_url, kept) if base is not None else ():
+            found[row[:4]] = row
+        for stored, manifest, data in self._read(self._segments()[: self.selection.since]):
+            where = self.archive.folder.where(stored.file)
+            segment = Segment(data, where=where, name=stored.name, manifest=manifest)
+            for row in segment_schemas(segment, Lsn.from_int(int(after) + 1), kept):
+                found[row[:4]] = row
+        return list(found.values())
+
+    def _segments(self) -> list[tuple[Stored, Manifest]]:
+        """Return the plan's segments with their manifests, in order."""
+        return list(zip(self.plan.segments, self.manifests, strict=True))
 
     def _check_room(self, draft: Path, state: JournalState, schemas: Sequence[SchemaRow]) -> None:
         """Raise StoreUnavailable unless there is room for all. Appends are counted if there may not be."""
@@ -173,7 +185,7 @@ class _Rebuild:
         feeds = self.selection.feeds.values()
         histories = [(one.region_id, one.feed, history) for one in feeds for history in one.histories]
         appends = Appends(Bounds(self.selection.after, self.plan.target_lsn, histories))
-        segments = list(zip(self.plan.segments, self.manifests, strict=True))[self.selection.since :]
+        segments = self._segments()[self.selection.since :]
         done, total = 0, sum(one.size for one, _ in segments)
         for stored, manifest, data in self._read(segments):
             where = self.archive.folder.where(stored.file)
@@ -213,16 +225,16 @@ class _Rebuild:
             tail = ends.get(one.feed)
             if not one.current or (tail is not None and tail.region_id != one.region_id):
                 continue
-            if tail is None or tail.head != one.last_sequence_id:
+            holes = self.selection.feeds[one.region_id].holes if tail is not None else ()
+            last = max([one.last_sequence_id, *(hole.last_id for hole in holes)])
+            if tail is None or tail.head != last:
                 end = "is not there" if tail is None else f"ends at {tail.head}"
-                raise RestoreInexact(
-                    f"the plan has {one.feed} up to {one.last_sequence_id}; in the journal it {end}"
-                )
+                raise RestoreInexact(f"the plan has {one.feed} up to {last}; in the journal it {end}")
 
     def _metadata(self, draft: Path, tails: Sequence[FeedTail], schemas: Sequence[SchemaRow]) -> None:
-        """Make the metadata database with the base's schemas and a word to the operator."""
+        """Make the metadata database with the schemas from below the journal and a word to the operator."""
         with closing(SqliteMetadata(draft / METADATA_NAME)) as metadata:
-            if self.plan.base is not None:
+            if schemas:
                 metadata.schemas.begin(0)
                 for at in range(0, len(schemas), _SCHEMAS_AT_ONCE):
                     metadata.schemas.keep(schemas[at : at + _SCHEMAS_AT_ONCE], 0, None)
@@ -291,8 +303,22 @@ def _locked(data_dir: Path, path: Path, disk: Disk) -> Iterator[None]:
 
 
 def _publish(draft: Path, data_dir: Path, disk: Disk) -> None:
+    """Give the draft its name, durably; where that is not proven, it loses the name again."""
     disk.sync_folder(draft)
-    disk.rename(draft, data_dir)
+    try:
+        disk.rename(draft, data_dir)
+    except SyncFailed:
+        try:
+            disk.rename(data_dir, draft)
+        except SyncFailed:
+            pass  # it has its first name again; of a power cut nobody can say more on such a disk
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{data_dir} stands there, whole, and its name may be lost in a power cut: it was not synced, and could "
+                f"not be taken away: {error}",
+                hint="Once the disk is well, remove it and rebuild anew.",
+            ) from None
+        raise
 
 
 def _failed(data_dir: Path, error: OSError) -> OutNotEmpty | StoreUnavailable:

@@ -78,7 +78,7 @@ def _place(base: StoredBase, layout: Layout, found: Continuity) -> None:
             manifest = layout.manifests.get(one.file)
             if manifest is None or not one.name.first <= lsn <= one.name.last:
                 continue
-            if detail := misplaced(feed, [manifest]):
+            if detail := misplaced(feed, manifest):
                 found.findings.append(Finding(BaseCorrupt.code, f"{base.path}/{MANIFEST}", detail))
                 continue
             found.known.setdefault(one.file, []).append(_known(base, feed))

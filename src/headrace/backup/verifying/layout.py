@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from headrace.archive.files.bases import StoredBase, files_of, read_base
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.gaps import AcceptedGap, decode_gap, is_gap_file
+from headrace.archive.files.overlaps import part
 from headrace.archive.files.segments import Stored
 from headrace.archive.files.writing import TEMPORARY
 from headrace.archive.rights.holds import PREFIX as HOLD
@@ -107,14 +108,6 @@ def _read_segments(folder: Folder, files: Mapping[str, int], found: Layout) -> N
         elif not is_gap_file(file):
             found.notes += _notes_of(file)
     found.segments.sort()
-    for before, after in zip(found.segments, found.segments[1:], strict=False):
-        if after.name.first <= before.name.last:
-            found.overlaps = True
-            found.findings.append(
-                Finding(
-                    SegmentsOverlap.code, after.file, f"{before.file} holds the same stretch of the journal"
-                )
-            )
     told = {one.name.manifest: one for one in found.segments}
     for file, manifest in _each(folder, manifests, decode_manifest, found):
         one = told.pop(file, None)
@@ -128,6 +121,30 @@ def _read_segments(folder: Folder, files: Mapping[str, int], found: Layout) -> N
             )
         else:
             found.manifests[one.file] = manifest
+    _pass_over_spare(found)
+    for before, after in zip(found.segments, found.segments[1:], strict=False):
+        if after.name.first <= before.name.last:
+            found.overlaps = True
+            found.findings.append(
+                Finding(
+                    SegmentsOverlap.code, after.file, f"{before.file} holds the same stretch of the journal"
+                )
+            )
+
+
+def _pass_over_spare(found: Layout) -> None:
+    """Take away what readers pass over: segments of an agent that had lost the archive to another one."""
+    try:
+        parted = part(found.segments, lambda _: found.manifests)
+    except SegmentsOverlap:
+        return
+    found.segments = parted.own
+    for one in parted.spare:
+        found.manifests.pop(one.file, None)
+        found.notes.append(
+            f"{one.file} is passed over: an agent that had lost the archive put it beside others of the same entries; a "
+            "prune takes it away once they go"
+        )
 
 
 def _notes_of(file: str) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 All entries of a key stand together, in ascending sequence ids. Keys whose last entry says all, nearly all of them, are
 found with array operations; the others (patches, captured tables' keys with several entries) go one by one through
-:mod:`~headrace.pipeline.bases.keys`.
+:mod:`~headrace.pipeline.bases.keys`. A captured table goes by its messages: where a key is none of capture's own, entries of
+several rows may have it, so all of them are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import pyarrow.compute as pc
 from headrace.entries.entry import Op
 from headrace.errors import QueryFailed
 from headrace.pipeline.bases.generations import FeedGenerations, TableGenerations
-from headrace.pipeline.bases.keys import Kept, Key
+from headrace.pipeline.bases.keys import HELD_BYTES_MAX, Kept, Key
+from headrace.pipeline.bases.naming import are_named
 from headrace.pipeline.tables.cells import array_of
 from headrace.wire.columns import arrow_flags, arrow_ints
 from headrace.wire.kwal_columns import SCHEMA
@@ -29,11 +31,14 @@ SORTED_BY: Final = ("feed", "key", "sequence_id")
 _SEPARATOR: Final = "\x1f"
 
 
-def kept_batches(batches: Iterator[Any], feeds: Mapping[str, FeedGenerations]) -> Iterator[Any]:
+def kept_batches(
+    batches: Iterator[Any], feeds: Mapping[str, FeedGenerations], *, held_bytes_max: int = HELD_BYTES_MAX
+) -> Iterator[Any]:
     """Yield what a base keeps of rows that are sorted by :data:`SORTED_BY`; both have the columns ``kwal_columns.SCHEMA``.
 
     None of the rows is a control entry or an entry of several mutations. QueryFailed for a feed that is not in ``feeds``.
-    A batch and what single keys came to is in memory, however many entries a key has.
+    A batch and what single keys came to is in memory, however many entries a key has: of the one that goes on in the next
+    batch at most ``held_bytes_max``.
     """
     held: _Held | None = None
     for batch in batches:
@@ -61,6 +66,8 @@ def kept_batches(batches: Iterator[Any], feeds: Mapping[str, FeedGenerations]) -
                 done += one.key.kept()
             held = _Held(rows, int(starts[-1]))
             held.add(rows, int(starts[-1]), int(ends[-1]))
+        if held is not None:
+            done += held.key.settled(held_bytes_max)
         yield from _assembled(done)
         if held is not None:
             held.key.detach()
@@ -71,7 +78,8 @@ def kept_batches(batches: Iterator[Any], feeds: Mapping[str, FeedGenerations]) -
 class _Rows(NamedTuple):
     """A batch without its void rows. ``names``: each row's index into ``tables`` and ``generations``: its feed and table.
 
-    ``is_captured``, ``tells_deletes``: of each row; ``is_last``: it is its feed's last entry.
+    ``is_captured``, ``tells_deletes``: of each row; ``is_last``: it is its feed's last entry; ``is_every``: it is of a
+    captured table, and its key is none of capture's: it is kept.
     """
 
     batch: Any
@@ -81,6 +89,7 @@ class _Rows(NamedTuple):
     is_captured: Flags
     tells_deletes: Flags
     is_last: Flags
+    is_every: Flags
 
     @classmethod
     def of(cls, batch: Any, feeds: Mapping[str, FeedGenerations]) -> _Rows:
@@ -99,13 +108,15 @@ class _Rows(NamedTuple):
             known.append((feed, table))
             of_feeds.append(feeds[feed])
             facts[:, here] = _facts(feeds[feed], table, ids[here])
-        void, is_captured, tells, is_last = facts
+        void = facts[0]
         if void.any():
             keep = ~void
             batch = batch.filter(arrow_flags(keep))
-            names = names[keep]
-            is_captured, tells, is_last = (one[keep] for one in (is_captured, tells, is_last))
-        return cls(batch, names, known, of_feeds, is_captured, tells, is_last)
+            names, facts = names[keep], facts[:, keep]
+        _, is_captured, tells, is_last = facts
+        simple = [name for name, feed in feeds.items() if feed.captured]
+        is_every = ~_flags(are_named(batch, simple))
+        return cls(batch, names, known, of_feeds, is_captured, tells, is_last, is_every)
 
     def last_of_keys(self) -> Ints:
         """Return the row that is the last of each key in the batch."""
@@ -118,9 +129,7 @@ class _Rows(NamedTuple):
         return np.flatnonzero(~same).astype(np.int64)
 
     def sorted_out(self, starts: Ints, ends: Ints) -> tuple[Ints, list[tuple[int, int]]]:
-        """Return the rows that are kept as they are, one of a key; and the first and last row of each key to be looked
-        at.
-        """
+        """Return the rows that are kept as they are, and the first and last row of each key to be looked at."""
         ops = self.batch.column("op").take(arrow_ints(ends))
         is_put = _flags(pc.equal(ops, pa.scalar(Op.PUT.value)))
         is_delete = _flags(pc.equal(ops, pa.scalar(Op.DELETE.value)))
@@ -128,10 +137,14 @@ class _Rows(NamedTuple):
         captured = self.is_captured[ends]
         # Of a key in one table: the last row is all that there is of it, unless it is a patch or one of several messages.
         changes = np.append(0, np.cumsum(self.names[1:] != self.names[:-1]))
-        is_quick = (changes[starts] == changes[ends]) & (is_put | is_delete) & (is_single | ~captured)
+        in_one_table = changes[starts] == changes[ends]
+        is_every = in_one_table & self.is_every[ends]
+        is_quick = in_one_table & (is_put | is_delete) & (is_single | ~captured) & ~is_every
         is_told = self.is_last[ends] | (captured & self.tells_deletes[ends])
         quick = ends[is_quick & (is_put | is_told)]
-        slow = np.flatnonzero(~is_quick)
+        if is_every.any():
+            quick = np.append(quick, _between(starts[is_every], ends[is_every]))
+        slow = np.flatnonzero(~is_quick & ~is_every)
         return quick, list(zip(starts[slow].tolist(), ends[slow].tolist(), strict=True))
 
 
@@ -142,7 +155,7 @@ class _Held:
         name = int(rows.names[row])
         self._feed = rows.tables[name][0]
         self._bytes = rows.batch.column("key")[row].as_py()
-        self.key = Key(rows.feeds[name], rows.tables[name][1])
+        self.key = Key(rows.feeds[name], rows.tables[name][1], every=bool(rows.is_every[row]))
 
     def is_of(self, batch: Any, row: int) -> bool:
         """Tell whether a row is of this key."""
@@ -180,6 +193,13 @@ def _facts(feed: FeedGenerations, table: tuple[str, ...], ids: Ints) -> Any:
     tells = np.asarray([one.tells_deletes for one in found.generations], np.bool_)[places]
     captured = np.full(len(ids), feed.captured and bool(table), np.bool_)
     return np.stack((void, captured, tells, ids == feed.last))
+
+
+def _between(starts: Ints, ends: Ints) -> Ints:
+    """Return the rows of ranges, both ends inclusive: ascending, none in two of them."""
+    counts = ends - starts + 1
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(counts.sum())
 
 
 def _name_at(batch: Any, row: int) -> tuple[str, tuple[str, ...]]:

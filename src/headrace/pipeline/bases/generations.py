@@ -9,7 +9,7 @@ values of the driver that travel to workers; the rules are those by which :mod:`
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -90,9 +90,11 @@ class _Named(msgspec.Struct):
 _NAMED: Final = msgspec.json.Decoder(_Named)
 
 
-def generations_of(controls: Iterable[ControlEntry], last: int) -> FeedGenerations:
+def generations_of(
+    controls: Iterable[ControlEntry], last: int, other_keys: Collection[TableName] = ()
+) -> FeedGenerations:
     """Return the generations of one feed's tables. ``controls``: all its control entries up to ``last``, WATERMARKs or
-    not.
+    not. ``other_keys``: tables with rows whose keys are none of capture's, if it is captured.
     """
     ordered = sorted(controls)
     captured = is_captured(ordered)
@@ -102,7 +104,7 @@ def generations_of(controls: Iterable[ControlEntry], last: int) -> FeedGeneratio
             tables.follow_captured(one)
         elif not captured and one.control in {"schema", "truncate"}:
             tables.follow_attached(one)
-    return tables.finished(last)
+    return tables.finished(last, other_keys)
 
 
 def is_captured(controls: Iterable[ControlEntry]) -> bool:
@@ -216,8 +218,11 @@ class _Tables:
         for name in names:
             self._cut(name, entry.sequence_id)
 
-    def finished(self, last: int) -> FeedGenerations:
+    def finished(self, last: int, other_keys: Collection[TableName]) -> FeedGenerations:
         """Return what was found; the feed's last entry is ``last``."""
+        for table in other_keys:
+            for one in self._found.get(table, ()):
+                one.tells_deletes = True
         for lineage in self._lineages.values():
             if lineage.copying:
                 for one, _, _ in lineage.rows:

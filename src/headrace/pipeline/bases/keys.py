@@ -1,6 +1,7 @@
 """The entries of one key, in the order of the feed -> those that a base keeps of it. Pure.
 
-However many they are, few are held at a time: of each generation of the key's table what its entries come to.
+However many they are, few are held at a time: of each generation of the key's table what its entries come to. Where that is
+much, as with patches that no patch can join, what is settled goes out (:data:`HELD_BYTES_MAX`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from headrace.pipeline.bases.generations import FeedGenerations, TableGeneration
 from headrace.pipeline.bases.patches import is_object, joined_patch
 from headrace.wire.merge_patch import apply_patch
 
+HELD_BYTES_MAX: Final = 4 << 20
+"""Bytes of one key's entries that are held from one batch to the next."""
+_ENTRY_BYTES: Final = 4096
+"""What an entry takes beside its value, about: it is held as a record batch of its own."""
+
 
 class Kept:
     """An entry: a row of a record batch, and what a fold has made of its ``op`` and ``value``."""
@@ -29,6 +35,11 @@ class Kept:
         self.op = op
         self.value = value
         self.is_changed = False
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in memory, about."""
+        return len(self.value or b"") + _ENTRY_BYTES
 
     def became(self, op: str, value: bytes) -> Kept:
         """Return the same entry with another op and value."""
@@ -52,40 +63,81 @@ def _index(number: int) -> Any:
 
 
 class Key:
-    """One key of one feed on its way. ``add`` its entries in ascending sequence ids, then take ``kept``."""
+    """One key of one feed on its way. ``add`` its entries in ascending sequence ids, then take ``kept``.
 
-    def __init__(self, feed: FeedGenerations, table: TableName) -> None:
+    ``every``: it is none of capture's keys in a captured table (:mod:`~headrace.pipeline.bases.naming`): all entries count.
+    """
+
+    def __init__(self, feed: FeedGenerations, table: TableName, *, every: bool = False) -> None:
         self.table = table
         tables = feed.of(table)
         self._feed = feed
-        self._rows: _Rows | None = (
-            _CapturedRows(tables, feed.last) if feed.captured and table else _Rows(tables, feed.last)
-        )
-        self._kept: list[Kept] = []
+        self._entries: _Rows | _Every
+        if every:
+            self._entries = _Every(feed)
+        elif feed.captured and table:
+            self._entries = _CapturedRows(tables, feed.last)
+        else:
+            self._entries = _Rows(tables, feed.last)
 
     def add(self, entry: Kept, table: TableName) -> None:
         """Add the next entry; ``table``: the one that it names."""
-        if self._rows is not None and table != self.table:
-            # Keys of two tables are never the same, but for a producer's mistake: then every entry counts.
-            self._kept = list(self._rows.kept())
-            self._rows = None
-        if self._rows is not None:
-            self._rows.add(entry)
-        elif not _is_void(self._feed.of(table), entry):
-            self._kept.append(entry)
+        if isinstance(self._entries, _Rows):
+            if table == self.table:
+                self._entries.add(entry)
+                return
+            # Keys of two tables are never the same, but for a producer's mistake.
+            self._entries = _Every(self._feed, {self.table: list(self._entries.kept())})
+        self._entries.add(entry, table)
 
     def kept(self) -> list[Kept]:
-        """Return what a base keeps of the key, in no order."""
-        return self._kept if self._rows is None else list(self._rows.kept())
+        """Return what a base keeps of the key, in no order, but for what was ``settled``."""
+        return list(self._entries.kept())
+
+    def settled(self, held_bytes_max: int) -> list[Kept]:
+        """Return entries that a base keeps whatever comes, and let them go; none while no more than that is held."""
+        if sum(one.size for one in self._entries.held()) <= held_bytes_max:
+            return []
+        return self._entries.settled()
 
     def detach(self) -> None:
         """Let go of the record batch that was added from last."""
-        for one in self._kept if self._rows is None else self._rows.held():
+        for one in self._entries.held():
             one.detach()
 
 
-def _is_void(tables: TableGenerations, entry: Kept) -> bool:
-    return tables.generations[tables.place_of(entry.sequence_id)].void
+class _Every:
+    """A key of several tables, or one that tells no row of a captured table from another.
+
+    A captured table goes by its messages, so all of them stay. In an attached one a put or a delete takes the place of all
+    that was before it in the same table. Deletes stay: keys and values know no tables, and another one's put may be below.
+    """
+
+    def __init__(self, feed: FeedGenerations, kept: dict[TableName, list[Kept]] | None = None) -> None:
+        self._feed = feed
+        self._kept = kept if kept is not None else {}
+
+    def add(self, entry: Kept, table: TableName) -> None:
+        tables = self._feed.of(table)
+        if tables.generations[tables.place_of(entry.sequence_id)].void:
+            return
+        if self._feed.captured or entry.op == Op.PATCH:
+            self._kept.setdefault(table, []).append(entry)
+        else:
+            self._kept[table] = [entry]
+
+    def kept(self) -> Iterator[Kept]:
+        for entries in self._kept.values():
+            yield from entries
+
+    def held(self) -> Iterator[Kept]:
+        """Yield every entry that is held."""
+        yield from self.kept()
+
+    def settled(self) -> list[Kept]:
+        """Let all go: what is left out of them later is less, and no more than that."""
+        out, self._kept = list(self.kept()), {}
+        return out
 
 
 class _Rows:
@@ -100,6 +152,8 @@ class _Rows:
         self._last = last
         self._kept: list[Kept] = []
         self._places: list[int] = []
+        self._is_out = False
+        """Whether older entries have gone out: then what is here is not all that there is below the next one."""
 
     def add(self, entry: Kept) -> None:
         place = self._tables.place_of(entry.sequence_id)
@@ -108,13 +162,14 @@ class _Rows:
         if entry.op == Op.PATCH:
             self._patch(entry, place)
             return
-        keeps = entry.op != Op.DELETE or entry.sequence_id == self._last
+        keeps = entry.op != Op.DELETE or entry.sequence_id == self._last or self._is_out
         self._kept, self._places = ([entry], [place]) if keeps else ([], [])
 
     def _patch(self, entry: Kept, place: int) -> None:
         below = self._kept[-1] if self._places[-1:] == [place] else None
         try:
-            merged = _merged(below, entry, alone=len(self._kept) == 1) if below is not None else None
+            alone = len(self._kept) == 1 and not self._is_out
+            merged = _merged(below, entry, alone=alone) if below is not None else None
         except ValueError:
             merged = None  # who folds it says what is wrong with it
         if merged is None:
@@ -139,10 +194,16 @@ class _Rows:
         """Yield every entry that is held."""
         yield from self._kept
 
+    def settled(self) -> list[Kept]:
+        """Let all go but the newest one, which the next patch may be merged with."""
+        out, self._kept, self._places = self._kept[:-1], self._kept[-1:], self._places[-1:]
+        self._is_out = self._is_out or bool(out)
+        return out
+
 
 def _merged(below: Kept, entry: Kept, *, alone: bool) -> Kept | None:
     """Return a patch merged with the entry below it; None if they must stay two. ``alone``: nothing is below that one."""
-    if below.op == Op.DELETE:
+    if below.op == Op.DELETE or (below.op == Op.PUT and not alone):
         return None
     if below.op == Op.PUT or not is_object(below.value):
         value = apply_patch(below.value, entry.value)
@@ -217,6 +278,14 @@ class _CapturedRows(_Rows):
         there = [*self._kept, self._newest, self._top[1] if self._top is not None else None]
         yield from {id(one): one for one in there if one is not None}.values()
 
+    def settled(self) -> list[Kept]:
+        """Let go what stays by itself; not the newest one and the one with the greatest commitTs, which are told later."""
+        open_ones = (self._newest, self._top[1] if self._top is not None else None)
+        out = [one for one in self._kept if all(one is not other for other in open_ones)]
+        self._kept = [one for one in self._kept if any(one is other for other in open_ones)]
+        self._is_out = self._is_out or bool(out)
+        return out
+
     def _compare(self, entry: Kept) -> None:
         """Look at an entry's message; one that can't be left out for its key's sake, or not be read, is kept."""
         try:
@@ -245,6 +314,7 @@ class _CapturedRows(_Rows):
         generation = self._tables.generations[self._place]
         is_gone = (
             not self._kept
+            and not self._is_out
             and len(left) == 1
             and newest.op == Op.DELETE
             and not generation.tells_deletes

@@ -15,15 +15,15 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import msgspec
+from msgspec import UNSET
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
-from headrace.archive.files.bases import StoredBase, check_files, files_of, read_base, read_bases
+from headrace.archive.files.bases import StoredBase, check_files, usable_bases
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.segments import grouped
-from headrace.archive.files.writing import put_new, remove
 from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.histories import Line, lines_of, newest_registry
 from headrace.archive.moments.planning import RestorePlan, plan
@@ -31,8 +31,9 @@ from headrace.archive.moments.reachable import refusal, whole_below
 from headrace.archive.moments.target import Asked
 from headrace.archive.rights.holds import hold
 from headrace.entries.lsn import ZERO, Lsn
-from headrace.errors import ArchiveConflict, BaseCorrupt, HeadraceError, SegmentGap, TargetUnreachable
-from headrace.pipeline.addresses import absolute_folder
+from headrace.errors import BaseCorrupt, SegmentGap, TargetUnreachable
+from headrace.pipeline.addresses import absolute_file, absolute_folder
+from headrace.pipeline.bases.attempt import Attempt
 from headrace.pipeline.bases.publishers import (
     FromPublisher,
     Publishers,
@@ -43,7 +44,7 @@ from headrace.pipeline.bases.publishers import (
 )
 from headrace.pipeline.bases.reading import files_frame
 from headrace.pipeline.bases.scanning import Part, Reading, rows_task, scan
-from headrace.pipeline.bases.surveying import Survey, survey
+from headrace.pipeline.bases.surveying import CONTROL_BYTES_MAX, Survey, survey
 from headrace.pipeline.bases.writing import (
     CONTROL_FOLDER,
     WRITTEN_DDL,
@@ -56,26 +57,14 @@ from headrace.pipeline.bases.writing import (
 )
 from headrace.pipeline.failures import error_of
 from headrace.pipeline.watching import Tell, Watching
-from headrace.runtime.logs import get_logger
-from headrace.wire.base_manifest import (
-    MANIFEST,
-    BaseFeed,
-    BaseFile,
-    BaseGap,
-    BaseManifest,
-    base_folder,
-    encode_base,
-)
+from headrace.wire.base_manifest import BaseFeed, BaseFile, BaseGap, BaseManifest, base_folder
 from headrace.wire.kwal_columns import LSN_MAX
-
-logger = get_logger("pipeline")
 
 BUCKET_BYTES: Final = 32 << 20
 """Bytes of segments and base that one task folds, about."""
 BUCKETS_MAX: Final = 4096
 CONTROLS_MANY: Final = 200_000
-"""Control entries that are worth a word: all of one base are in this process's memory at once, 1 to 3 KB each, and at
-five times as many Spark may refuse to collect them (``spark.driver.maxResultSize``, 1 GB)."""
+"""Control entries that are worth a word: all of one base are in this process's memory at once, 1 to 3 KB each."""
 _FAILURES: Final = (PySparkException, Py4JJavaError)
 
 
@@ -97,12 +86,13 @@ class BaseTerms(NamedTuple):
 
     ``identity``: the file of age identities that opens the segments, for this machine and workers. ``previous``: the base
     that it is folded from: ``auto``, or its folder's address. ``buckets``: into how many parts keys are hashed (None: by
-    size).
+    size). ``control_bytes_max``: of control entries in this process's memory.
     """
 
     identity: str = ""
     previous: str = "auto"
     buckets: int | None = None
+    control_bytes_max: int = CONTROL_BYTES_MAX
 
 
 _DEFAULTS: Final = BaseTerms()
@@ -139,10 +129,12 @@ def make_base(
     returned.
 
     Raises what :func:`headrace.archive.moments.planning.plan` raises; SegmentCorrupt, BaseCorrupt, SegmentGap where a feed's
-    beginning is not in the archive; ArchiveFull, ArchiveUnavailable: then nothing is left of it.
+    beginning is not in the archive; ControlsTooMany; ArchiveFull, ArchiveUnavailable. Then nothing is left of it; but where
+    an object store did not say what became of the manifest's put, all stays, and may be the base.
     """
     started = time.monotonic()
     url = absolute_folder(archive_url)
+    terms = terms._replace(identity=absolute_file(terms.identity))
     folder = Folder(url, terms.identity)
     begun: list[FromPublisher] = []
     if publishers is not None:
@@ -154,7 +146,7 @@ def make_base(
         known = known_base(folder, found.target_lsn)
         if known is not None:
             return Created(known, False, 0, 0, time.monotonic() - started)
-        job = _Job(spark, url, terms.identity, archive, found, begun=begun)
+        job = _Job(spark, url, terms, archive, found, begun=begun)
         count = terms.buckets or min(BUCKETS_MAX, -(-job.bytes // BUCKET_BYTES) or 1)
         base = job.run(count, Watching(spark, job.bytes, progress))
     return Created(base, True, job.bytes, job.controls, time.monotonic() - started)
@@ -180,14 +172,11 @@ def planned(
 
 def known_base(folder: Folder, lsn: Lsn) -> StoredBase | None:
     """Return the base that is at ``lsn`` already; BaseCorrupt if there is one that can't be used."""
-    found = read_bases(folder)
+    found = usable_bases(folder)
     for unsound in found.unsound:
         if unsound.path == base_folder(lsn) and unsound.finished:
             raise BaseCorrupt(unsound.problem, hint="Move that folder away, then make the base anew.")
-    base = next((one for one in found.sound if one.lsn == lsn), None)
-    if base is not None:
-        check_files(folder, base)
-    return base
+    return next((one for one in found.sound if one.lsn == lsn), None)
 
 
 class _Job:
@@ -197,15 +186,14 @@ class _Job:
         self,
         spark: SparkSession,
         url: str,
-        identity: str,
+        terms: BaseTerms,
         archive: Archive,
         found: RestorePlan,
         *,
         begun: Sequence[FromPublisher],
     ) -> None:
         self._spark = spark
-        self._url = url
-        self._folder = Folder(url, identity)
+        self._url, self._control_bytes_max = url, terms.control_bytes_max
         self._plan = found
         self._base = found.base if found.base is not None and found.base.path else None
         self._begun = begun
@@ -226,13 +214,14 @@ class _Job:
         }
         self._groups = [[parts[one.file] for one in group] for group in grouped(found.segments)]
         spans = {(span.feed, span.incarnation): span for line in self._lines.values() for span in line.spans}
-        self._reading = Reading(url, identity, _above(found.after_lsn), found.target_lsn, spans)
+        self._reading = Reading(url, terms.identity, _above(found.after_lsn), found.target_lsn, spans)
         self._place = Place(url, base_folder(found.target_lsn), uuid4().hex[:12])
+        self._attempt = Attempt(Folder(url, terms.identity), self._place)
         self.bytes = sum(one.size for one in found.segments) + self._base_bytes()
         self.controls = 0
 
     def run(self, buckets: int, watching: Watching) -> StoredBase:
-        """Fold and write; return the base. What was written is taken away again if anything fails."""
+        """Fold and write; return the base. If anything fails, what was written is taken away again, unless it is a base."""
         try:
             base = None
             if self._base_at is not None:
@@ -246,13 +235,14 @@ class _Job:
                     base,
                     self._lines,
                     begun=[one.begun for one in self._begun],
+                    control_bytes_max=self._control_bytes_max,
                 )
             self.controls = seen.looked_at
             with watching.step("folding", 0.6):
                 written = [*self._write_controls(seen), *self._write_rows(seen, buckets)]
-            return self._finish(self._manifest(seen, written, buckets))
+            return self._attempt.finish(self._manifest(seen, written, buckets))
         except BaseException as failure:
-            self._take_away()
+            self._attempt.take_away()
             if isinstance(failure, _FAILURES):
                 raise error_of(failure) from None
             raise
@@ -342,25 +332,6 @@ class _Job:
             gaps=(*(below.gaps if below is not None else ()), *_gaps(self._plan)),
         )
 
-    def _finish(self, manifest: BaseManifest) -> StoredBase:
-        path = self._place.path
-        try:
-            put_new(self._folder, f"{path}/{MANIFEST}", [encode_base(manifest)])
-        except ArchiveConflict:
-            # Another job was quicker; its base is as good.
-            self._take_away()
-            return read_base(self._folder, path)
-        return StoredBase(self._plan.target_lsn, path, manifest)
-
-    def _take_away(self) -> None:
-        """Remove this attempt's files, as far as that goes: nobody would read them."""
-        path = self._place.path
-        try:
-            there = [name for name in files_of(self._folder, path) if f"part-{self._place.attempt}-" in name]
-            remove(self._folder, [f"{path}/{name}" for name in there])
-        except HeadraceError as error:
-            logger.warning("files of a base that failed are left", folder=path, problem=error.detail)
-
 
 def _above(lsn: Lsn) -> Lsn:
     return ZERO if lsn == ZERO else Lsn.from_int(int(lsn) + 1)
@@ -372,7 +343,7 @@ def _feeds(
     for line in lines.values():
         for place, span in enumerate(line.spans):
             history = span.feed, span.incarnation
-            end = seen.ends[history]
+            end, other_keys = seen.ends[history], seen.other_keys[span.feed]
             yield BaseFeed(
                 feed=span.feed,
                 region_id=span.region_id,
@@ -381,6 +352,7 @@ def _feeds(
                 sequence_id=end.sequence_id,
                 lsn=str(end.lsn),
                 entries=entries.get(history, 0),
+                other_keys=UNSET if other_keys is None else tuple(sorted(other_keys)),
             )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from headrace.archive.moments.histories import Span
 from headrace.entries.lsn import Lsn
 from headrace.pipeline.bases.generations import WATERMARK
 from headrace.pipeline.bases.mutations import taken_apart
+from headrace.pipeline.bases.naming import OtherKeys
 from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.wal.spreading import spread
 from headrace.wire.columns import arrow_flags
@@ -26,7 +28,8 @@ from headrace.wire.kwal_manifest import Manifest
 from headrace.wire.walk import Flags
 
 END: Final = "\0end"
-"""In place of a control entry's name: the row tells the last entry that a segment has of a history."""
+"""In place of a control entry's name: the row tells the last entry that a segment has of a history. Its value: the tables
+with rows there whose keys are none of capture's (:mod:`~headrace.pipeline.bases.naming`), as JSON."""
 
 
 Spans = Mapping[tuple[str, str], Span]
@@ -76,15 +79,17 @@ def survey_task(reading: Reading, part: Part) -> Iterator[Any]:
     Of WATERMARKs with no other control entry of the feed between them only the first and the last go out.
     """
     ends: dict[tuple[str, str], Any] = {}
-    thin = _Thinned()
+    thin, keys = _Thinned(), OtherKeys()
     for batch in _wanted(reading, part):
+        keys.look(batch)
         for one in _last_entries(batch):
             ends[one.column("feed")[0].as_py(), one.column("incarnation")[0].as_py()] = one
         controls = batch.filter(pc.is_valid(batch.column("control")))
         if controls.num_rows:
             yield from thin.passed(controls)
     yield from thin.rest()
-    yield from ends.values()
+    for (feed, incarnation), row in ends.items():
+        yield _end(row, [one.table for one in keys.found if one[:2] == (feed, incarnation)])
 
 
 def _wanted(reading: Reading, part: Part) -> Iterator[Any]:
@@ -124,12 +129,17 @@ def _by_history(batch: Any) -> Iterator[tuple[tuple[str, str], Any]]:
 
 
 def _last_entries(batch: Any) -> Iterator[Any]:
-    """Yield the last entry of each history in a batch, marked, and without its value."""
+    """Yield the last entry of each history in a batch."""
     for _, rows in _by_history(batch):
-        row = batch.slice(int(rows[-1]), 1)
-        made = {"control": array_of([END], pa.string()), "value": array_of([b""], pa.binary())}
-        arrays = [made.get(field.name, column) for field, column in zip(SCHEMA, row.columns, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        yield batch.slice(int(rows[-1]), 1)
+
+
+def _end(row: Any, other_keys: Sequence[tuple[str, ...]]) -> Any:
+    """Return an entry, marked, with what is told of its history in place of its value."""
+    told = msgspec.json.encode(sorted(other_keys))
+    made = {"control": array_of([END], pa.string()), "value": array_of([told], pa.binary())}
+    arrays = [made.get(field.name, column) for field, column in zip(SCHEMA, row.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 class _Thinned:

@@ -8,17 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from msgspec import UNSET
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.archive.files.bases import StoredBase
 from headrace.archive.files.folder import Folder
 from headrace.archive.moments.histories import Line
 from headrace.entries.lsn import Lsn
-from headrace.errors import SegmentCorrupt
+from headrace.errors import ControlsTooMany, SegmentCorrupt
 from headrace.pipeline.bases.controls import needed_controls
-from headrace.pipeline.bases.generations import ControlEntry, FeedGenerations, generations_of
+from headrace.pipeline.bases.generations import ControlEntry, FeedGenerations, TableName, generations_of
 from headrace.pipeline.bases.reading import BaseFileTask, read_file
 from headrace.pipeline.bases.scanning import END, Part, Reading, scan, survey_task
 from headrace.pipeline.bases.writing import is_control
@@ -27,6 +31,12 @@ from headrace.wire.columns import arrow_ints
 from headrace.wire.kwal_columns import SCHEMA
 
 _HISTORY: Final = ("feed", "incarnation")
+CONTROL_BYTES_MAX: Final = 1 << 30
+"""Bytes of control entries that are collected at most: as many as Spark collects by default
+(``spark.driver.maxResultSize``). In this process they take up to three times as many."""
+ROW_BYTES: Final = 1024
+"""What an entry takes beside its key and value, about."""
+_TABLES: Final = msgspec.json.Decoder(tuple[TableName, ...])
 
 
 class Begun(NamedTuple):
@@ -48,13 +58,15 @@ class FeedEnd(NamedTuple):
 
 class Survey(NamedTuple):
     """``ends``: of each (feed, incarnation) of the lines. ``feeds``: their tables' generations. ``controls``: rows to keep,
-    of the ``looked_at`` control entries that there are, all of which were in memory at once.
+    of the ``looked_at`` control entries that there are, all of which were in memory at once. ``other_keys``: the tables of a
+    captured feed with rows whose keys are none of capture's; None if that is not known, as the base before does not tell.
     """
 
     ends: Mapping[tuple[str, str], FeedEnd]
     feeds: Mapping[str, FeedGenerations]
     controls: pa.Table
     looked_at: int
+    other_keys: Mapping[str, frozenset[TableName] | None]
 
 
 def survey(
@@ -65,26 +77,65 @@ def survey(
     lines: Mapping[str, Line],
     *,
     begun: Sequence[Begun] = (),
+    control_bytes_max: int = CONTROL_BYTES_MAX,
 ) -> Survey:
-    """Look through the segments and the base. Raises, as Spark's exception, what reading them raises; BaseCorrupt.
+    """Look through the segments and the base. Raises, as Spark's exception, what reading them raises; BaseCorrupt;
+    ControlsTooMany before more than ``control_bytes_max`` of control entries are in this process's memory.
 
     ``begun``: feeds that begin with a publisher's snapshot.
     """
-    found = scan(spark, reading, groups, survey_task).toArrow().cast(SCHEMA)
+    room = _Room(control_bytes_max)
+    found = _collected(scan(spark, reading, groups, survey_task), room)
     is_end = pc.equal(pc.fill_null(found.column("control"), ""), pa.scalar(END))
     known = {(one.feed, one.incarnation): FeedEnd(one.sequence_id, one.lsn) for one in begun}
     ends = _ends(found.filter(is_end), base[1] if base is not None else None, lines, known)
     tables = [found.filter(pc.invert(is_end)), *(one.controls for one in begun)]
     if base is not None:
         kept = {(span.feed, span.incarnation) for line in lines.values() for span in line.spans}
-        tables += [_of(table, kept) for table in _base_controls(*base)]
+        tables += [_of(room.took(table), kept) for table in _base_controls(*base)]
     controls = _ordered(pa.concat_tables(tables))
     entries = _entries(controls)
-    feeds = {
-        feed: generations_of(entries.get(feed, []), ends[feed, line.incarnation].sequence_id)
-        for feed, line in lines.items()
-    }
-    return Survey(ends, feeds, _needed(controls, entries, feeds), controls.num_rows)
+    other_keys = _other_keys(found.filter(is_end), base[1] if base is not None else None, lines)
+    feeds = {}
+    for feed, line in lines.items():
+        last = ends[feed, line.incarnation].sequence_id
+        feeds[feed] = generations_of(entries.get(feed, []), last, other_keys[feed] or ())
+        if not feeds[feed].captured:
+            other_keys[feed] = frozenset()
+    return Survey(ends, feeds, _needed(controls, entries, feeds), controls.num_rows, other_keys)
+
+
+class _Room:
+    """What control entries may still take of this process's memory."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._taken = 0
+
+    def take(self, taken: int) -> None:
+        """Take so many bytes; ControlsTooMany if there are not as many left."""
+        self._taken += taken
+        if self._taken > self._bytes_max:
+            raise ControlsTooMany(
+                f"its control entries and those of the base before take more than {self._bytes_max:,} bytes of memory"
+            )
+
+    def took(self, table: pa.Table) -> pa.Table:
+        """Take a table's bytes, and return it."""
+        self.take(table.nbytes + ROW_BYTES * table.num_rows)
+        return table
+
+
+def _collected(rows: DataFrame, room: _Room) -> pa.Table:
+    """Return rows of Spark, once it is known that they are not too many: they wait on the workers' disks."""
+    kept = rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        size = F.octet_length("key") + F.octet_length("value") + F.lit(ROW_BYTES)
+        (told,) = kept.agg(F.sum(size)).collect()
+        room.take(int(told[0] or 0))
+        return kept.toArrow().cast(SCHEMA)
+    finally:
+        kept.unpersist()
 
 
 def _ends(
@@ -106,6 +157,22 @@ def _ends(
     if missing:
         raise SegmentCorrupt(f"no segment has an entry of {missing[0][0]} that its manifest tells of")
     return {history: end for history, end in ends.items() if history in wanted}
+
+
+def _other_keys(
+    told: pa.Table, base: StoredBase | None, lines: Mapping[str, Line]
+) -> dict[str, frozenset[TableName] | None]:
+    """Return which tables of each feed have rows with keys that are none of capture's; see :class:`Survey`."""
+    found: dict[str, set[TableName]] = {feed: set() for feed in lines}
+    for row in told.select([*_HISTORY, "value"]).to_pylist():
+        found.setdefault(row["feed"], set()).update(_TABLES.decode(row["value"]))
+    unknown = set()
+    for one in base.manifest.feeds if base is not None else ():
+        if one.other_keys is UNSET:
+            unknown.add(one.feed)
+        else:
+            found.setdefault(one.feed, set()).update(one.other_keys)
+    return {feed: None if feed in unknown else frozenset(found[feed]) for feed in lines}
 
 
 def _base_controls(folder: Folder, base: StoredBase) -> Iterable[pa.Table]:

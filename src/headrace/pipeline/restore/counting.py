@@ -1,7 +1,7 @@
 """Rows that there must be, counted in the log another way than they are restored: by Spark's own aggregates over keys.
 
 No value is read. Of each key the greatest sequence id counts, with what it did in its lowest bit: one number a key, which
-Spark adds up without sorting.
+Arrow brings together in each task, and Spark for all, without sorting.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.entries.entry import Op
+from headrace.pipeline.bases.naming import are_named
 from headrace.pipeline.restore.folding import RestoredFeed
-from headrace.pipeline.restore.work import Work
+from headrace.pipeline.restore.work import Making, Work
 from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.schemas import TableName
 
-_SEPARATOR: Final = "\x1f"
 _NAMES: Final = ("feed", "key", "sequence_id", "op", "control")
 _DDL: Final = "feed INT, key BINARY, moved BIGINT"
 _TABLED_DDL: Final = f"{_DDL}, `table` ARRAY<STRING>, named BOOLEAN"
+ROWS_MAX: Final = 2_000_000
+"""Keys that a task brings together in memory, and those of a segment above that."""
 
 
 class Rows(NamedTuple):
@@ -44,7 +45,9 @@ def live_keys(work: Work, feeds: Sequence[RestoredFeed]) -> dict[str, int]:
         for (feed, _), rows in live_rows(work, feeds).items():
             found[feed] = found.get(feed, 0) + rows.live
         return found
-    last = _counted(work, feeds, tabled=False).groupBy("feed", "key").agg(F.max("moved").alias("moved"))
+    make = partial(_moves, feeds=tuple(one.feed for one in feeds), tabled=False, simple=frozenset())
+    moves = work.entries(_NAMES, make, _DDL, of_group=partial(last_moves, make=make))
+    last = moves.groupBy("feed", "key").agg(F.max("moved").alias("moved"))
     counts = last.where(F.col("moved") % 2 == 1).groupBy("feed").count().collect()
     return {feeds[row["feed"]].feed: int(row["count"]) for row in counts}
 
@@ -56,7 +59,9 @@ def live_rows(
 
     One more pass over the archive.
     """
-    rows = _above(_counted(work, feeds, tabled=True, simple=frozenset(simple)), feeds)
+    names = tuple(one.feed for one in feeds)
+    make = partial(_moves, feeds=names, tabled=True, simple=frozenset(simple))
+    rows = _above(work.entries((*_NAMES, "table"), make, _TABLED_DDL), feeds)
     last = rows.groupBy("feed", "table", "key", "named").agg(F.max("moved").alias("moved"))
     totals = last.groupBy("feed", "table").agg(
         F.sum(F.col("moved") % 2).alias("count"), F.min("named").alias("named")
@@ -65,14 +70,6 @@ def live_rows(
         (feeds[row["feed"]].feed, tuple(row["table"] or ())): Rows(int(row["count"]), bool(row["named"]))
         for row in totals.collect()
     }
-
-
-def _counted(
-    work: Work, feeds: Sequence[RestoredFeed], *, tabled: bool, simple: frozenset[str] = frozenset()
-) -> DataFrame:
-    names = (*_NAMES, "table") if tabled else _NAMES
-    make = partial(_moves, feeds=tuple(one.feed for one in feeds), tabled=tabled, simple=simple)
-    return work.entries(names, make, _TABLED_DDL if tabled else _DDL)
 
 
 def _moves(
@@ -96,24 +93,22 @@ def _moves(
         yield pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 
-def are_named(rows: Any, simple: Collection[str]) -> Any:
-    """Tell of each row (feed, key, table) whether its key begins with database and table, as JSON: ``["shop","orders",``.
+def last_moves(segments: Iterator[Iterator[Any]], *, make: Making, rows_max: int = ROWS_MAX) -> Iterator[Any]:
+    """Yield of rows that ``make`` makes of segments (feed, key, moved) the greatest move of each key.
 
-    True for rows of other feeds than ``simple``, and for those without a table.
+    A key may be told again after ``rows_max`` keys: so many are held, and those of one segment above that.
     """
-    named = array_of([True] * rows.num_rows, pa.bool_())
-    wanted = pc.and_(
-        pc.is_in(rows.column("feed"), array_of(sorted(simple), pa.string())),
-        pc.is_valid(rows.column("table")),
-    )
-    if not pc.any(wanted).as_py():
-        return named
-    joined = pc.binary_join(rows.column("table"), _SEPARATOR)
-    for name in pc.unique(joined.filter(wanted)).to_pylist():
-        opening = msgspec.json.encode(name.split(_SEPARATOR)).decode()[:-1] + ","
-        mine = pc.and_(wanted, pc.fill_null(pc.equal(joined, pa.scalar(name)), fill_value=False))
-        named = pc.if_else(mine, pc.starts_with(rows.column("key"), opening), named)
-    return named
+    held: list[Any] = []
+    for batches in segments:
+        held += make(batches)
+        if not held:
+            continue
+        found = pa.Table.from_batches(held).group_by(["feed", "key"]).aggregate([("moved", "max")])
+        held = found.rename_columns(["feed", "key", "moved"]).combine_chunks().to_batches()
+        if found.num_rows >= rows_max:
+            yield from held
+            held = []
+    yield from held
 
 
 def _above(rows: DataFrame, feeds: Sequence[RestoredFeed]) -> DataFrame:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from headrace.archive.moments.histories import Span
 from headrace.entries.entry import Op
-from headrace.pipeline.restore.surveying import lsn_text
+from headrace.entries.lsn import ZERO
+from headrace.pipeline.restore.newest import newest_changes
 from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.schemas import TableName, unfit
 from headrace.wire.columns import arrow_flags, arrow_ints
@@ -52,6 +53,11 @@ STATE_SCHEMA: Final = pa.schema(
         ("committed_at", _STAMP),
     ]
 )
+
+_LSN_SIZE: Final = len(str(ZERO))
+_HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
+_NIBBLES: Final = np.arange(60, -1, -4, dtype=np.uint64)
+_TENS: Final = 10 ** np.arange(9, -1, -1, dtype=np.int64)
 
 
 class RestoredFeed(NamedTuple):
@@ -93,33 +99,9 @@ def change_batches(batches: Iterator[Any], feeds: Sequence[RestoredFeed]) -> Ite
         yield pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)
 
 
-def segment_batches(batches: Iterator[Any], feeds: Sequence[RestoredFeed]) -> Iterator[Any]:
-    """Turn the entries of one segment into those changes that may still matter."""
-    return newest_batches(change_batches(batches, feeds))
-
-
-def newest_batches(batches: Iterator[Any]) -> Iterator[Any]:
-    """Leave out of changes (:data:`CHANGE_SCHEMA`, in order) what a later put or delete of the same key makes irrelevant.
-
-    Holds all of them: give it one segment at a time. What is left out need not be shuffled and sorted.
-    """
-    held = list(batches)
-    if not held:
-        return
-    keys = pa.concat_arrays([batch.column("key") for batch in held]).dictionary_encode().indices
-    feeds = pa.concat_arrays([batch.column("feed") for batch in held])
-    codes = _numbers(keys.cast(pa.int64()))
-    codes = codes + _numbers(feeds.cast(pa.int64())) * (codes.max() + 1)
-    rows = np.arange(len(codes))
-    whole = np.concatenate([_flags(pc.not_equal(batch.column("op"), _PATCH)) for batch in held])
-    last = np.zeros(int(codes.max()) + 1, np.int64)
-    last[codes[whole]] = rows[whole]  # of several rows of a key the last one stays
-    kept = rows >= last[codes]
-    at = 0
-    for batch in held:
-        mask = kept[at : at + batch.num_rows]
-        at += batch.num_rows
-        yield batch if mask.all() else batch.filter(arrow_flags(mask))
+def group_batches(segments: Iterator[Iterator[Any]], feeds: Sequence[RestoredFeed]) -> Iterator[Any]:
+    """Turn the entries of neighbouring segments, the newest segment first, into those changes that may still matter."""
+    return newest_changes(change_batches(batches, feeds) for batches in segments)
 
 
 def _joined_name(feed: str, table: TableName) -> str:
@@ -232,25 +214,33 @@ def _folded(held: _Key | None, batch: Any, first: int, last: int, feeds: Sequenc
 
 def _told(rows: Any, feeds: Sequence[RestoredFeed]) -> Any:
     """Return changes that are puts as states."""
-    ids, stamps = rows.column("sequence_id").to_pylist(), rows.column("commit_ts").to_pylist()
     places = _span_numbers(rows, feeds)
     spans = [span for one in feeds for span in one.spans]
-    regions = [span.region_id for span in spans]
-    lsns = [
-        lsn_text(stamp, regions[at], place)
-        for at, place, stamp in zip(places.tolist(), ids, stamps, strict=True)
-    ]
+    regions = np.asarray([span.region_id for span in spans], np.int64)[places]
+    stamps = _numbers(rows.column("commit_ts"))
     index = rows.column("feed")
     arrays = [
         array_of([one.feed for one in feeds], pa.string()).take(index),
         rows.column("key"),
         rows.column("value"),
-        array_of(lsns, pa.string()),
+        lsn_texts(stamps, regions, _numbers(rows.column("sequence_id"))),
         rows.column("sequence_id"),
         array_of([span.incarnation for span in spans], pa.string()).take(arrow_ints(places)),
-        arrow_ints((_numbers(rows.column("commit_ts")) >> 18) * 1000).view(_STAMP),
+        arrow_ints((stamps >> 18) * 1000).view(_STAMP),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=STATE_SCHEMA)
+
+
+def lsn_texts(stamps: Any, regions: Any, sequence_ids: Any) -> Any:
+    """Return the LSNs of entries as Arrow text, of these times, numbers of feeds and sequence ids (each int64)."""
+    total = len(stamps)
+    text = np.empty((total, _LSN_SIZE), np.uint8)
+    text[:, :16] = _HEX[(stamps.view(np.uint64)[:, None] >> _NIBBLES) & np.uint64(15)]
+    text[:, 16] = text[:, 27] = ord(".")
+    text[:, 17:27] = ord("0") + regions[:, None] // _TENS % 10
+    text[:, 28:] = ord("0") + (sequence_ids & 0xFFFFFFFF)[:, None] // _TENS % 10
+    ends = np.arange(0, (total + 1) * _LSN_SIZE, _LSN_SIZE, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), total, [None, pa.py_buffer(ends), pa.py_buffer(text)])
 
 
 def _span_numbers(rows: Any, feeds: Sequence[RestoredFeed]) -> Any:

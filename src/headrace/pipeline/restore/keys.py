@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pyspark.sql import Column, Observation
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.errors import RestoreInexact
@@ -16,7 +17,7 @@ from headrace.pipeline.restore.folding import (
     STATE_DDL,
     RestoredFeed,
     change_batches,
-    segment_batches,
+    group_batches,
     state_batches,
 )
 from headrace.pipeline.restore.lines import Kept
@@ -27,6 +28,8 @@ from headrace.pipeline.tables.schemas import TableName
 from headrace.pipeline.watching import Watching
 
 _NAMES: Final = ("feed", "key", "sequence_id", "commit_ts", "op", "value", "control", "table")
+_COLUMNS: Final = ("key", "value", "lsn", "sequence_id", "incarnation", "committed_at")
+"""What a feed's checksum is of, as it is stored."""
 PARTITION_BYTES: Final = 128 << 20
 """Bytes of the archive whose keys are folded in one task, about."""
 
@@ -36,6 +39,13 @@ class Figures(NamedTuple):
 
     rows: int
     checksum: str
+
+
+class Whole(NamedTuple):
+    """All feeds' rows in figures, each with its feed's name: equal rows give equal ones, in whatever order."""
+
+    rows: int
+    digest: int
 
 
 def exact_feeds(work: Work, survey: Survey, *, leave_out: bool) -> tuple[Work, tuple[RestoredFeed, ...]]:
@@ -61,21 +71,30 @@ def restore_kv(
 
     ``allow_incomplete``: feeds of which keys and values alone are no exact state are left out, rather than refused.
 
-    RestoreInexact if another count of the log, or what was written when it is read back, is not the same.
+    RestoreInexact if another count of the log is not the same; or if what was written is not, when it is read back: its
+    rows as Spark was given them and as it finds them have one count and one sum of 64-bit hashes.
     """
     work, feeds = exact_feeds(work, survey, leave_out=allow_incomplete)
     spark = work.spark
     with watching.step("restoring", 0.6):
-        make, of_segment = (partial(one, feeds=feeds) for one in (change_batches, segment_batches))
-        changes = work.entries(_NAMES, make, CHANGE_DDL, of_segment=of_segment)
+        make, of_group = partial(change_batches, feeds=feeds), partial(group_batches, feeds=feeds)
+        changes = work.entries(_NAMES, make, CHANGE_DDL, of_group=of_group)
         least = int(spark.conf.get("spark.sql.shuffle.partitions", "2") or 2)
         count = max(least, -(-work.bytes // PARTITION_BYTES))
         ordered = changes.repartition(count, "feed", "key").sortWithinPartitions("feed", "key", "sequence_id")
         states = ordered.mapInArrow(partial(state_batches, feeds=feeds), STATE_DDL)
-        states.write.option("compression", "zstd").partitionBy("feed").parquet(str(into / "keys"))
+        told = Observation()
+        observed = states.observe(told, F.count("*").alias("rows"), _sum("feed", *_COLUMNS).alias("digest"))
+        observed.write.option("compression", "zstd").partitionBy("feed").parquet(str(into / "keys"))
+        folded = Whole(int(told.get["rows"]), int(told.get["digest"] or 0))
     _placed(into)
     with watching.step("counting", 0.25):
-        written = _figures(work, into)
+        written, found = _figures(work, into)
+        if found != folded:
+            raise RestoreInexact(
+                f"{folded.rows} keys were written, and what is read back of them, {found.rows}, is not the same",
+                hint="Restore to a folder on another volume: this one, or a worker, changed what was written.",
+            )
         counted = live_keys(work, feeds)
     for one in work.feeds:
         if (rows := written[one.feed].rows) != counted.get(one.feed, 0):
@@ -101,22 +120,28 @@ def _placed(into: Path) -> None:
     written.rmdir()
 
 
-def _figures(work: Work, into: Path) -> dict[str, Figures]:
-    """Read back what was written: rows and checksum of each feed."""
+def _sum(*columns: str) -> Column:
+    """The sum of the rows' hashes: exact, as 10^18 of them fit a decimal(38)."""
+    return F.sum(F.xxhash64(*columns).cast("decimal(38,0)"))
+
+
+def _figures(work: Work, into: Path) -> tuple[dict[str, Figures], Whole]:
+    """Read back what was written: rows and checksum of each feed, and of all together."""
     found: dict[str, Figures] = {one.feed: Figures(0, "0") for one in work.feeds}
     if not list(into.glob("feed=*")):
-        return found
-    columns = ("key", "value", "lsn", "sequence_id", "incarnation", "committed_at")
+        return found, Whole(0, 0)
     rows = (
         work.spark.read.schema(STATE_DDL)
         .option("basePath", str(into))
         .parquet(*[str(one) for one in sorted(into.glob("feed=*"))])
     )
-    digest = F.xxhash64(*columns).cast("decimal(38,0)")
-    for row in rows.groupBy("feed").agg(F.count("*").alias("rows"), F.sum(digest).alias("sum")).collect():
+    whole = Whole(0, 0)
+    sums = (_sum(*_COLUMNS).alias("sum"), _sum("feed", *_COLUMNS).alias("digest"))
+    for row in rows.groupBy("feed").agg(F.count("*").alias("rows"), *sums).collect():
         told: Any = row
         found[told["feed"]] = Figures(int(told["rows"]), f"{int(told['sum']) & (1 << 64) - 1:016x}")
-    return found
+        whole = Whole(whole.rows + int(told["rows"]), whole.digest + int(told["digest"]))
+    return found, whole
 
 
 def _history(one: Kept, figures: Figures, entries: int) -> RestoredHistory:

@@ -47,20 +47,35 @@ def check_out(out: Path, bytes_needed: int = 0) -> None:
 
 
 class Out:
-    """The folder ``out`` while a restore writes it. Use as ``with``: unless :meth:`publish` was called, nothing is left."""
+    """The folder ``out`` while a restore writes it. Use as ``with``: unless :meth:`publish` was called, nothing is left.
+
+    Of several restores into one folder at most one goes on. Who finds another's folder beside its own gives up, and
+    ``_headrace`` is made by one alone, who alone takes it away again.
+    """
 
     def __init__(self, out: Path, disk: Disk | None = None) -> None:
-        """OutNotEmpty; whoever checks first need not check again. ``disk``: what makes it durable."""
+        """``disk``: what makes it durable."""
         self.out = out
         self._disk = disk or Disk()
         self._made = False
+        self._claimed = False
+        self._telling = False
         self._published = False
-        self._shown: list[Path] = []
+        self._shown: list[tuple[Path, Path]] = []
         self.writing = out / f"{_WRITING}{uuid4().hex}"
         """Where to write: what is in it gets its place in OUT at the end."""
 
     def __enter__(self) -> Out:
+        """OutNotEmpty; whoever checks first need not check again."""
         check_out(self.out)
+        try:
+            self._begin()
+        except BaseException:
+            self._take_away()
+            raise
+        return self
+
+    def _begin(self) -> None:
         if not self.out.exists():
             self._disk.make_folder(self.out.parent)
             try:
@@ -70,40 +85,65 @@ class Out:
             else:
                 self._made = True
         self.writing.mkdir()
+        # Two may have found OUT empty. Each looks again behind its own mkdir, so one of them at least sees the other.
+        others = sorted(one.name for one in self.out.iterdir() if one != self.writing)
+        if others:
+            raise _taken(self.out, ", ".join(others[:_SHOWN_MAX]))
         self.writing.chmod(self.out.stat().st_mode & 0o7777)  # workers of another user may write here too
-        return self
 
     def publish(self, outcome: bytes) -> None:
         """Make all that was written durable, let it be seen, and put the outcome there last.
 
-        OUT's own name is durable by then, too: what a power cut leaves with an outcome in it is whole. SyncFailed and other
-        kinds of OSError; ArchiveFull, ArchiveUnavailable.
+        OUT's own name is durable by then, too: what a power cut leaves with an outcome in it is whole. OutNotEmpty if
+        another restore has got there first; SyncFailed and other kinds of OSError; ArchiveFull, ArchiveUnavailable.
         """
         for folder, _, files in os.walk(self.writing):
             for name in files:
                 with self._disk.open(Path(folder) / name, readonly=True) as file:
                     file.sync()
             self._disk.sync_folder(Path(folder))
+        try:
+            (self.out / OUTCOME).parent.mkdir(mode=0o750)
+        except FileExistsError:
+            raise _taken(self.out, OUTCOME) from None
+        self._claimed = True
         for one in sorted(self.writing.iterdir()):
             place = self.out / one.name
+            self._shown.append((one, place))
             one.rename(place)
-            self._shown.append(place)
         self.writing.rmdir()
         self._disk.sync_folder(self.out)
         self._disk.sync_folder(self.out.parent)
+        self._telling = True
         put_new(Folder(str(self.out)), OUTCOME, [outcome], disk=self._disk)
         self._published = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._published:
-            return
-        mine = [*self._shown, self.writing]
-        if self._shown:
-            mine.append(self.out / "_headrace")
-        for one in mine:
-            shutil.rmtree(one, ignore_errors=True)
+        if not self._published:
+            self._take_away()
+
+    def _take_away(self) -> None:
+        """Remove what is this restore's own, the outcome first: it never stands over a part."""
+        if self._telling:
+            try:
+                self._disk.remove(self.out / OUTCOME)
+            except OSError:
+                return  # it may be there, now or after a power cut; what it stands over is whole, and stays
+        if self._claimed:
+            shutil.rmtree((self.out / OUTCOME).parent, ignore_errors=True)
+        for draft, place in self._shown:
+            if not draft.exists():  # else it did not get its place, and what has it is not ours
+                shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(self.writing, ignore_errors=True)
         if self._made:
             with contextlib.suppress(OSError):  # another restore writes there
                 self.out.rmdir()
+
+
+def _taken(out: Path, names: str) -> OutNotEmpty:
+    return OutNotEmpty(
+        f"{out} was empty when this restore began; now another one writes there ({names})",
+        hint="Let the other one end, or name another folder. Nothing of it was touched.",
+    )

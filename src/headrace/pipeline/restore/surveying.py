@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
-from headrace.entries.lsn import Lsn
 from headrace.pipeline.restore.scanning import Part, Range, opened, scan
 from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.schemas import TableName
@@ -239,8 +238,3 @@ def _rows(counts: Sequence[dict[str, Any]]) -> Any:
         for field in _SCHEMA
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
-
-
-def lsn_text(stamp: int, region_id: int, sequence_id: int) -> str:
-    """Return the LSN of an entry."""
-    return str(Lsn(stamp, region_id, sequence_id & 0xFFFFFFFF))

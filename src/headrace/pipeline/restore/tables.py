@@ -209,16 +209,17 @@ def _checked(
 
 
 def _check_keys(work: Work, counted: Mapping[tuple[str, TableName], Rows]) -> None:
-    """Raise RestoreInexact where a base has rows of a Simple feed whose keys are of another form than captured rows'.
-
-    Tables tell such rows apart by the handle key, and a base leaves entries out by their keys.
+    """Raise RestoreInexact where a base has rows of a Simple feed whose keys are none of capture's, and its writer did not
+    look for such: tables tell rows apart by the handle key, and it may have left entries out by their keys.
     """
-    of_base = {one.feed for one in work.plan.base.manifest.feeds} if work.plan.base is not None else set()
+    feeds = work.plan.base.manifest.feeds if work.plan.base is not None else ()
+    unsure = {one.feed for one in feeds if one.other_keys is UNSET}
     for (feed, table), rows in sorted(counted.items()):
-        if feed in of_base and not rows.named:
+        if feed in unsure and not rows.named:
             raise RestoreInexact(
                 f"{feed}: keys of {'.'.join(table)} do not begin with database and table, as those of captured rows do, and "
-                f"the base {work.plan.base_url} has left entries out by their keys: the table would not be exact",
+                f"the base {work.plan.base_url} is of a release that left entries out by their keys: the table would not be "
+                f"exact",
                 hint="If the segments begin with the log, restore a copy of the archive without its bases; else leave the "
                 "feed out: --feeds.",
             )

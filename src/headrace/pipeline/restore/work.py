@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.archive.files.bases import StoredBase
-from headrace.archive.files.segments import grouped
+from headrace.archive.files.segments import TASK_BYTES, grouped
 from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.planning import RestorePlan
 from headrace.entries.lsn import Lsn
@@ -23,10 +23,17 @@ from headrace.pipeline.restore.lines import Kept, entries_of, kept_feeds, ranges
 from headrace.pipeline.restore.scanning import Part, Range, Task, entries_task, of_spans, scan
 from headrace.pipeline.restore.surveying import Held, Survey
 from headrace.pipeline.tables.schemas import TableName
+from headrace.pipeline.wal.spreading import spread_groups
 from headrace.wire.kwal_columns import SCHEMA as ARCHIVE_SCHEMA
 
 Making = Callable[[Iterator[Any]], Iterator[Any]]
 """Record batches to record batches, on workers."""
+
+GroupMaking = Callable[[Iterator[Iterator[Any]]], Iterator[Any]]
+"""The same of the batches of neighbouring segments, the newest segment first."""
+
+GROUP_BYTES_MAX: Final = 4 << 30
+"""Bytes of segments that one task reads at most: what has to be done again where a worker is lost."""
 
 
 class Work(NamedTuple):
@@ -60,10 +67,15 @@ class Work(NamedTuple):
         """Bytes that are read at least once."""
         return self.base_bytes + sum(part.size for part in self.parts)
 
-    def groups(self) -> list[list[Part]]:
-        """The segments as one group a task."""
+    def groups(self, task_bytes: int = TASK_BYTES) -> list[list[Part]]:
+        """The segments as one group a task, of at least ``task_bytes`` each where there are so many."""
         by_file = {part.file: part for part in self.parts}
-        return [[by_file[one.file] for one in group] for group in grouped(self.plan.segments)]
+        return [[by_file[one.file] for one in group] for group in grouped(self.plan.segments, task_bytes)]
+
+    def large_groups(self) -> list[list[Part]]:
+        """The segments as about one group for each core that Spark has."""
+        each = -(-sum(part.size for part in self.parts) // self.spark.sparkContext.defaultParallelism)
+        return self.groups(max(TASK_BYTES, min(GROUP_BYTES_MAX, each)))
 
     def base(self, names: Sequence[str]) -> DataFrame | None:
         """Return the base's rows with these columns, of all feeds; None if there is no base."""
@@ -72,17 +84,21 @@ class Work(NamedTuple):
         return base_frame(self.spark, *base_place(self.plan), self.identity, names)
 
     def entries(
-        self, names: Sequence[str], make: Making, ddl: str, *, of_segment: Making | None = None
+        self, names: Sequence[str], make: Making, ddl: str, *, of_group: GroupMaking | None = None
     ) -> DataFrame:
         """Return what ``make`` makes of record batches with the columns ``names``, of base and segments, in no order.
 
-        It gets the entries that are restored (:attr:`spans`), those of several mutations taken apart. ``of_segment`` is
-        used instead of it for all entries of one segment.
+        It gets the entries that are restored (:attr:`spans`), those of several mutations taken apart. ``of_group`` is
+        used instead of it for all entries of a large group of segments.
         """
         names = tuple(names)
         spans = self.spans
-        task: Task = partial(_made, spans=spans, names=names, make=of_segment or make)
-        found = scan(self.spark, self.range, self.groups(), task, ddl)
+        if of_group is None:
+            task: Task = partial(_made, spans=spans, names=names, make=make)
+            found = scan(self.spark, self.range, self.groups(), task, ddl)
+        else:
+            of_parts = partial(_made_of_group, wanted=self.range, spans=spans, names=names, make=of_group)
+            found = spread_groups(self.spark, self.large_groups(), of_parts, ddl)
         needed = tuple(dict.fromkeys((*names, "feed", "incarnation", "sequence_id")))
         base = self.base(needed)
         if base is None:
@@ -102,6 +118,12 @@ def _made(
     make: Making,
 ) -> Iterator[Any]:
     return make(entries_task(wanted, part, spans=spans, names=names))
+
+
+def _made_of_group(
+    parts: Sequence[Part], *, wanted: Range, spans: Spans, names: tuple[str, ...], make: GroupMaking
+) -> Iterator[Any]:
+    return make(entries_task(wanted, part, spans=spans, names=names) for part in reversed(parts))
 
 
 def _made_of_base(

@@ -20,7 +20,7 @@ from headrace.pipeline.tables.job import NothingPublished, Summary
 from headrace.pipeline.tables.ledger import Ledger, read_published
 from tests import forks
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
-from tests.integration.pipeline.tables.captured_source import CapturedSource
+from tests.scenarios.spark_process import MASTER
 from tests.servers import Feed
 
 Run = Callable[..., Summary]
@@ -103,7 +103,7 @@ def test_the_command_names_what_differs(
     accounts.delete("id = 9")
     publish_what_is_there(to)
     command = [*forks.HEADRACE, "pipeline", "audit", "--to", to, "--json"]
-    command += ["--server", feed.server.url, "--master", "local[1]", "--scratch", str(Path(to).parent)]
+    command += ["--server", feed.server.url, *MASTER, "--scratch", str(Path(to).parent)]
     ended = forks.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1, ended.stderr
     found = msgspec.json.decode(ended.stdout, type=Audit)
@@ -147,33 +147,3 @@ def test_tables_and_columns_that_are_not_the_same_are_told(
     path.write_bytes(msgspec.json.encode(moment | {"incarnation": "another"}))
     with pytest.raises(FeedRecreated, match="are of the incarnation another"):
         audit(spark, to, feed.server.url)
-
-
-def test_captured_tables(spark: SparkSession, captured: CapturedSource) -> None:
-    captured.sql(
-        "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(10), d DECIMAL(5,2))",
-        "INSERT INTO t VALUES (1, 'x', 1.5), (2, NULL, 2)",
-    )
-    captured.settle()
-    captured.run()
-    captured.sql(
-        "ALTER TABLE t RENAME COLUMN a TO b, ADD COLUMN n INT NOT NULL DEFAULT 7",
-        "UPDATE t SET id = 9 WHERE id = 1",
-        "INSERT INTO t VALUES (4, 'q', 4.44, 5)",
-        "DELETE FROM t WHERE id = 2",
-    )
-    captured.settle()
-    captured.run()
-    found = audit(spark, captured.to, captured.server.url)
-    assert found.equal, found
-    name = captured.database.name
-    (table,) = found.tables
-    assert (table.table, table.feed and table.feed.rows, found.commit_ts is not None) == (
-        [name, "t"],
-        2,
-        True,
-    )
-    DeltaTable.forPath(spark, f"{captured.to}/{name}.t").update("id = 9", {"n": "8"})
-    publish_what_is_there(captured.to)
-    (table,) = audit(spark, captured.to, captured.server.url).tables
-    assert [one.key for one in table.differences] == ['{"id":"9"}']

@@ -35,7 +35,7 @@ def asked(captured: CapturedSource, wait_s: float = 60.0) -> SourceAsked:
     return SourceAsked(load_capture_settings(captured.capture.config), captured.capture.environment, wait_s)
 
 
-def audit(captured: CapturedSource, source: SourceAsked, keys: int = 20) -> Audit:
+def audit(captured: CapturedSource, source: SourceAsked | None, keys: int = 20) -> Audit:
     endpoint = Endpoint(captured.server.url, retry_s=20.0)
     found = run_audit(
         captured.spark, captured.to, endpoint, source=source, differences_max=keys, entries_max=1000
@@ -80,12 +80,20 @@ def test_every_type_is_equal_at_the_moment_of_the_source(captured: CapturedSourc
         "ALTER TABLE narrow MODIFY id INT, MODIFY d DECIMAL(8,2), MODIFY n SMALLINT",
         "INSERT INTO narrow VALUES (3, 0.25, '2020-02-02 01:02:03.5', 7)",
         "CREATE TABLE empty (id INT PRIMARY KEY)",
+        "CREATE TABLE renamed (id INT PRIMARY KEY, a VARCHAR(10), d DECIMAL(5,2))",
+        "INSERT INTO renamed VALUES (1, 'x', 1.5), (2, NULL, 2)",
         "INSERT INTO every (id, b_medium, t_date, t_datetime) VALUES (7, '', '0000-01-01', '0000-02-28 00:00:01')",
         *one_cell.rows(),
     )
     captured.settle()
     assert captured.run().stopped == []
-    captured.sql("INSERT INTO narrow VALUES (4, 1, NULL, NULL)")
+    captured.sql(
+        "INSERT INTO narrow VALUES (4, 1, NULL, NULL)",
+        "ALTER TABLE renamed RENAME COLUMN a TO b, ADD COLUMN n INT NOT NULL DEFAULT 7",
+        "UPDATE renamed SET id = 9 WHERE id = 1",
+        "INSERT INTO renamed VALUES (4, 'q', 4.44, 5)",
+        "DELETE FROM renamed WHERE id = 2",
+    )
     captured.settle()
     with pytest.raises(AuditBehind, match="are published up to the entry"):
         audit(captured, asked(captured, 2.0))
@@ -101,14 +109,18 @@ def test_every_type_is_equal_at_the_moment_of_the_source(captured: CapturedSourc
         "every": 6 + len(one_cell.CELLS),
         "narrow": 4,
         "empty": 0,
+        "renamed": 2,
     }
     lines = lines_of(found)
     assert lines[1].startswith(f"the source at {found.source.gtid} (binlog.")
-    assert lines[-1] == "equal: 3 tables: the source, the feed and what is published"
+    assert lines[-1] == "equal: 4 tables: the source, the feed and what is published"
     behind_the_binlog(captured, *one_cell.changes())
     told = {one.key for one in of_source(audit(captured, asked(captured), 100), "every").differences}
     wanted = {f'{{"id":"{number}"}}': name for number, name in enumerate(one_cell.CELLS, one_cell.FIRST_ID)}
     assert told == set(wanted), [wanted.get(key, key) for key in told ^ set(wanted)]
+    by_feed = audit(captured, None)
+    assert by_feed.equal, "without the source nobody sees what it has besides"
+    assert by_feed.commit_ts is not None
 
 
 def test_what_differs_is_told_by_side_and_key(captured: CapturedSource) -> None:

@@ -20,6 +20,7 @@ from headrace.backup.verifying.archive_check import verify
 from headrace.entries.entry import Op
 from headrace.errors import (
     BaseCorrupt,
+    ControlsTooMany,
     IdentityNeeded,
     SegmentCorrupt,
     SegmentGap,
@@ -132,6 +133,8 @@ def test_a_base_that_would_lack_something_is_refused(spark: SparkSession, tmp_pa
     segments = told.write(tmp_path, appends_each=5)
     with pytest.raises(TargetInsideAppend):
         create_base(spark, str(tmp_path), at=next(one.first for one in told.appends if one.first != one.last))
+    with pytest.raises(ControlsTooMany, match="more than 1,000 bytes"):
+        make_base(spark, str(tmp_path), BaseTerms(buckets=1, control_bytes_max=1000))
     for file in tmp_path.glob(f"*{segments[1].name.last}*"):
         file.unlink()
     with pytest.raises(SegmentGap):

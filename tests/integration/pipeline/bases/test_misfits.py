@@ -19,7 +19,7 @@ from headrace.pipeline.restore.job import Kind, Request, restore
 from headrace.pipeline.tables.job import read_tables
 from headrace.simple.message import MessageType
 from tests.integration.pipeline.bases.archives import Story
-from tests.integration.pipeline.restore.restoring import keys_in
+from tests.integration.pipeline.restore.restoring import keys_in, names_in
 from tests.unit.pipeline.tables.simple.history import INT, WORD, Feed, schema_of
 
 NAME = ("shop", "items")
@@ -63,6 +63,7 @@ def test_what_no_table_could_take_stops_the_log_and_not_the_base(spark: SparkSes
 
     with pytest.raises(RestoreInexact, match=r"shop\.items is not whole"):
         restored(Kind.TABLES, "refused")
+    assert names_in(tmp_path / "refused") == []
     keys = keys_in(spark, restored(Kind.KV, "keys"))
     create_base(spark, str(archive), at=places[-1], buckets=2)
     base = read_base(Folder(str(archive)), f"kdb-base-{places[-1]}")

@@ -18,11 +18,9 @@ from headrace.pipeline.bases.publishers import Publishers
 from headrace.pipeline.bases.reading import base_frame
 from headrace.pipeline.connection import Endpoint
 from tests import forks
-from tests.agents import AgentProcess
 from tests.integration.pipeline.bases.archives import segments_frame, values_of
-from tests.integration.pipeline.tables.test_snapshot_start import FAST, FEED, Source
-from tests.ports import free_port
-from tests.servers import Feed, serving
+from tests.integration.pipeline.tables.forgetful_source import Source, serving_snapshots
+from tests.servers import Feed
 from tests.unit.publisher.outboxes import application
 from tests.waiting import wait_until
 
@@ -30,20 +28,8 @@ from tests.waiting import wait_until
 @pytest.fixture
 def source(spark: SparkSession, tmp_path: Path) -> Iterator[Source]:
     """A source with an agent that serves snapshots, and a server that soon forgets."""
-    port = free_port()
-    with serving(
-        tmp_path / "log", grpc=True, args=(*FAST, "--snapshot-allow", f"http://127.0.0.1:{port}")
-    ) as server:
-        made = Source(spark, server, tmp_path)
-        settings = {
-            "snapshot_listen": f"127.0.0.1:{port}",
-            "snapshot_url": f"http://127.0.0.1:{port}/snapshot",
-            "snapshot_dir": str(tmp_path / "spool"),
-        }
-        with AgentProcess(
-            tmp_path / "agent", server.url, f"sqlite:///{made.path}", FEED, **settings
-        ) as made.agent:
-            yield made
+    with serving_snapshots(spark, tmp_path, grpc=True) as made:
+        yield made
 
 
 def back_up(source: Source, archive: Path, *more: str) -> None:

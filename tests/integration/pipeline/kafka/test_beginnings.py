@@ -21,6 +21,7 @@ from tests.integration.pipeline.kafka.captured_feed import append, row_entry, sc
 from tests.integration.pipeline.kafka.topic_reader import read_topic
 from tests.integration.pipeline.source.queries import archived, oldest
 from tests.kafka import Broker
+from tests.scenarios.spark_process import MASTER
 from tests.servers import Feed, serving
 from tests.simple_tables import column, insert, table
 from tests.waiting import wait_until
@@ -127,7 +128,7 @@ def test_a_beginning_that_retention_chose_is_a_warning_and_progress_is_json(
     first = oldest(feed)
     job = Job(None, feed, broker, tmp_path)  # type: ignore[arg-type]  # the command has a session of its own
     words = ["--feed", feed.name, "--server", feed.server.url, "--sink-uri", job.uri("retained")]
-    words += ["--checkpoint", str(tmp_path / "checkpoint"), "--master", "local[2]", "--max-entries", "8"]
+    words += ["--checkpoint", str(tmp_path / "checkpoint"), *MASTER, "--max-entries", "8"]
     done = forks.run(
         [*forks.HEADRACE, "pipeline", "kafka", "--once", "--json", *words],
         capture_output=True,

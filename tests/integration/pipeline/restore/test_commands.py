@@ -1,10 +1,10 @@
-"""A real server, backed up by the real agent: its restore and its drill by the commands, as an operator has them."""
+"""A real server, backed up by the real agent into an object store, and the commands on that archive, as operators use it."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,16 @@ from headrace.archive.moments.catalogue import Archive
 from headrace.cli.app import main
 from tests import forks
 from tests.integration.backup.agents import backup
+from tests.s3 import S3Server
 from tests.servers import Feed, serving
 
 
-def run(*commands: Sequence[str]) -> list[Any]:
+def run(*commands: Sequence[str], env: Mapping[str, str]) -> list[Any]:
     """Run commands of ``headrace wal`` with ``--json``, at once: each waits for its own Spark. Return their documents."""
     words = [[*forks.HEADRACE, "wal", *one, "--json"] for one in commands]
-    running = [forks.start(one, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for one in words]
+    running = [
+        forks.start(one, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) for one in words
+    ]
     found = []
     for one in running:
         out, error = one.communicate(timeout=300)
@@ -30,8 +33,14 @@ def run(*commands: Sequence[str]) -> list[Any]:
     return found
 
 
-def test_a_server_restored_and_drilled_by_the_commands(tmp_path: Path) -> None:
-    archive, out = tmp_path / "wal", tmp_path / "out"
+def test_a_server_backed_up_to_s3_restored_and_drilled_by_the_commands(
+    tmp_path: Path, s3: S3Server, s3_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str, code: int = 0) -> Any:
+        assert main(["wal", words[0], "--wal-dir", s3_url, *words[1:], "--json"]) == code
+        return json.loads(capsys.readouterr().out.splitlines()[-1])  # behind what the backup logs
+
+    out = tmp_path / "out"
     with serving(tmp_path / "server", grpc=True) as server:
         feed = Feed(server, "shop::orders")
         assert feed.register().status_code == 200
@@ -39,19 +48,35 @@ def test_a_server_restored_and_drilled_by_the_commands(tmp_path: Path) -> None:
             entry = {"change-feed-id": feed.name, "key": f"k{number % 7}", "changes": {"n": number}}
             assert feed.post(entry).status_code == 200
             if number in {15, 30}:
-                backup(server, archive)
-        backup(server, archive)
-    last = str(Archive.read(str(archive)).segments[-1].name.last)
-    where = ("--wal-dir", str(archive), "--master", "local[1]")
+                backup(server, s3_url)
+        backup(server, s3_url)
+    segments = Archive.read(s3_url).segments
+    last = str(segments[-1].name.last)
+    where, at = ("--wal-dir", s3_url, "--master", "local[1]"), ("--to-lsn", last)
     found, report = run(
-        ["restore", *where, "--to-lsn", last, "--as", "kv", "--out", str(out)],
+        ["restore", *where, *at, "--as", "kv", "--out", str(out)],
         ["drill", *where, "--seed", "5", "--scratch", str(tmp_path)],
+        env=s3.env,
     )
     assert (found["target-lsn"], found["feeds"][0]["rows"]) == (last, 7)
-    assert found["plan"]["segments"] == sorted(path.name for path in archive.glob("*.bin"))
+    assert found["plan"]["segments"] == [one.file for one in segments]
     assert (report["equal"], report["seed"], report["differences"]) == (True, 5, [])
     assert report["newest-lsn"] == last
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.restore.log", "server", "wal"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.restore.log", "server"]
+    # Without Spark: what looks, what rebuilds a server, what takes away.
+    assert [one["last-lsn"] for one in said("list")["windows"]] == [last]
+    assert said("plan", *at)["target-lsn"] == last
+    assert (said("verify")["findings"], len(segments)) == ([], 3)
+    rebuilt = said("restore", *at, "--as", "server", "--data-dir", str(tmp_path / "rebuilt"))
+    assert [one["next-sequence-id"] for one in rebuilt["feeds"]] == [41]
+    assert [one["fate"] for one in said("prune", "--confirm")["segments"]] == [
+        "too-young",
+        "too-young",
+        "newest-segment",
+    ]
+    # A store of objects can't be OUT: what is written there gets its name by a rename.
+    refused = said("restore", *at, "--as", "kv", "--out", f"{s3_url}-out", code=2)
+    assert "is no folder" in refused["detail"]
 
 
 def test_what_commands_refuse_before_spark_is_started(

@@ -100,6 +100,11 @@ def test_statements_of_a_captured_feed(spark: SparkSession, tmp_path: Path) -> N
         assert found == {(VM, b"kept"), *((ORDERS, key) for key in orders)}
         source = source_of(Archive.read(str(archive)), last)
         assert compared(source, outcome, tmp_path) == (len(found), 0, [])
+    # The seed's moment is the first of these two.
+    report = drill(spark, str(archive), seed=10, scratch=str(tmp_path))
+    assert (report.asked_lsn, report.left_out) == (str(history.appends[3].lsns[-1]), [ORDERS])
+    assert (report.equal, report.feeds, report.keys) == (True, 1, 1)
+    assert f"left out: {ORDERS}, whose keys do not tell its rows apart" in lines_of(report)
 
 
 def test_an_archive_that_a_prune_took(tmp_path: Path) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import signal
 import subprocess
 from pathlib import Path
 
+import pyarrow as pa
 import pyrage
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from headrace.archive.files.encryption import encrypt
@@ -27,13 +28,14 @@ from headrace.errors import (
     SegmentGap,
     Usage,
 )
+from headrace.pipeline.drill.job import drill
 from headrace.pipeline.restore import keys
-from headrace.pipeline.restore import out as out_folder
-from headrace.pipeline.restore.out import OUTCOME, Out, check_out
+from headrace.pipeline.restore.keys import folder_name
+from headrace.pipeline.restore.out import OUTCOME, check_out
 from headrace.wire.kwal_manifest import decode_manifest, encode_manifest
 from tests import forks
 from tests.fault.volumes import small_volume
-from tests.integration.pipeline.restore.history import REGIONS, VM, History, put, small_history
+from tests.integration.pipeline.restore.history import ORDERS, REGIONS, VM, History, put, small_history
 from tests.integration.pipeline.restore.restoring import keys_in, names_in, restored
 from tests.kwal import INCARNATION, manifest_of, sealed, write
 from tests.waiting import wait_until
@@ -70,21 +72,6 @@ def test_where_a_restore_may_write(tmp_path: Path) -> None:
     (tmp_path / "cut" / "_restoring-1").mkdir(parents=True)
     with pytest.raises(OutNotEmpty, match="cut short"):
         check_out(tmp_path / "cut")
-
-
-def test_a_restore_takes_only_its_own_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two that look at OUT before either makes it: the one that fails leaves the other's result."""
-    monkeypatch.setattr(out_folder, "check_out", lambda out: None)  # both looked, and nothing was there
-    out = tmp_path / "new" / "out"
-    first, second = Out(out), Out(out)
-    with first, contextlib.suppress(OSError), second:
-        (first.writing / "feed=a").mkdir()
-        first.publish(b"{}")
-        raise OSError
-    assert names_in(out) == ["_headrace", "feed=a"]
-    with contextlib.suppress(OSError), Out(tmp_path / "alone"):
-        raise OSError
-    assert not (tmp_path / "alone").exists()
 
 
 def test_an_encrypted_archive_needs_its_identity(spark: SparkSession, tmp_path: Path) -> None:
@@ -176,6 +163,31 @@ def test_another_count_of_the_log_takes_a_restore_away(
     assert not out.exists()
 
 
+def test_another_value_on_the_disk_takes_a_restore_away(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys and their count are right, and one value is not what Spark was given to write."""
+    history, archive, out = small_history(), tmp_path / "wal", tmp_path / "out"
+    history.write(archive, 4)
+    placed = keys._placed
+
+    def changed(into: Path) -> None:
+        placed(into)
+        path = next(into.glob(f"{folder_name(ORDERS)}/*.parquet"))
+        rows = parquet.ParquetFile(path).read()
+        values = [b"another", *rows["value"].to_pylist()[1:]]
+        at = rows.schema.get_field_index("value")
+        parquet.write_table(rows.set_column(at, "value", pa.array(values, pa.binary())), path)
+        path.with_name(f".{path.name}.crc").unlink()
+
+    monkeypatch.setattr(keys, "_placed", changed)
+    with pytest.raises(
+        RestoreInexact, match=r"(\d+) keys were written, and what is read back of them, \1, is not"
+    ):
+        restored(spark, archive, out, history.appends[-1].lsns[-1])
+    assert not out.exists()
+
+
 def test_a_full_volume_is_left_empty(spark: SparkSession, tmp_path: Path) -> None:
     history, archive = History(), tmp_path / "wal"
     values = random.Random(7)
@@ -212,3 +224,6 @@ def test_over_a_gap_that_was_accepted(spark: SparkSession, tmp_path: Path) -> No
     assert [len(outcome.plan["gaps"]) for outcome in found] == [1, 1]
     assert keys_in(spark, tmp_path / "kv") == history.at(last)
     assert [one.rows for one in found[1].feeds[0].tables] == [3]
+    # The seed's moment is behind the gap, which the drill's own walk and fold go over, too.
+    report = drill(spark, str(archive), seed=5, scratch=str(tmp_path))
+    assert (report.equal, report.whole_lsn, report.keys) == (True, str(last), 3)

@@ -1,4 +1,7 @@
-"""A job that dies between any two steps leaves the moment before; the next one comes to what the source has."""
+"""A job that dies between any two steps leaves the moment before; the next one comes to what the source has.
+
+HEADRACE_TEST_SCALE takes more batches, and so more kills.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from headrace.pipeline.tables.captured import CapturedTables
 from headrace.pipeline.tables.job import read_tables
 from headrace.pipeline.tables.ledger import Ledger, read_published
 from tests.integration.pipeline.tables.captured_source import CapturedSource
+from tests.scale import scaled
 
 SEED = 5
 TOTAL = 1000
@@ -97,7 +101,7 @@ def test_readers_see_whole_moments_whenever_the_job_is_killed(captured: Captured
     )
     captured.settle()
     bounds = [captured.head()]
-    for number in range(3):
+    for number in range(scaled(2)):
         with captured.database.connect() as connection, connection.cursor() as cursor:
             for _ in range(4):
                 moved = rng.randrange(1, 50)

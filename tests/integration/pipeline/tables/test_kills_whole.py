@@ -1,4 +1,7 @@
-"""SIGKILL of the whole job, its Java too, in the middle of anything: readers see a moment of the feed, whole and unmixed."""
+"""SIGKILL of the whole job, its Java too, in the middle of anything: readers see a moment of the feed, whole and unmixed.
+
+HEADRACE_TEST_SCALE kills more often, and lets more happen between two kills.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ from tests.scenarios.spark_process import MASTER, SparkProcess
 from tests.servers import Feed
 
 SEED = 11
-FILES_MAX = 200
+FILES_MAX = 120
 """How many files a job may have made or taken away, its record of how far it is with them, before it is killed."""
-HAPPENINGS_MAX = 20
+HAPPENINGS_MAX = scaled(8)
 """How much goes on while a job runs: each batch of its backlog costs seconds."""
 
 

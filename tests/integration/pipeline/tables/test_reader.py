@@ -50,12 +50,17 @@ def test_the_moment_is_read_whatever_comes_later(
     before = rows(old)
     assert len(before) == 30
     assert before == rows(read_tables(spark, to)["main", "t"])
-    for number in range(12):  # enough for the log to have a checkpoint
-        source.put("t", {"id": number, "gone": None, "n": None, "at": None})
-        if number < 10:
-            source.delete("t", 20 + number)
+    spark.sql(
+        f"ALTER TABLE delta.`{Path(to) / 'main.t'}` SET TBLPROPERTIES ('delta.checkpointInterval' = '2')"
+    )
+    for first in range(0, 12, 4):
+        for number in range(first, first + 4):
+            source.put("t", {"id": number, "gone": None, "n": None, "at": None})
+            if number < 10:
+                source.delete("t", 20 + number)
         source.commit()
-    run(entries_max=2)
+    assert run(entries_max=8).batches == 3
+    assert list(Path(to).glob("main.t/_delta_log/*.checkpoint*.parquet")), "it is read by way of a checkpoint"
     source.schema("t", ID, column("number", "decimal(10,2)", was="n"), column("odd, name", "json"))
     source.put("t", {"id": 5, "number": "7", "odd, name": {"a": 1}})
     source.commit()

@@ -13,114 +13,23 @@ from pyspark.sql import SparkSession
 from headrace.errors import SequenceNotAvailable
 from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.tables import hydrating
-from headrace.pipeline.tables.job import Summary, read_tables, run_tables
 from headrace.pipeline.tables.ledger import read_published
 from headrace.pipeline.tables.merge import apply_batch
 from headrace.pipeline.tables.standing import read_standing
-from headrace.publisher.attach.selection import AttachRequest
-from headrace.publisher.attaching import attach_tables
-from headrace.runtime.dsn import parse_dsn
 from tests.agents import AgentProcess
-from tests.ports import free_port
-from tests.servers import ServerProcess, serving
-from tests.unit.publisher.outboxes import application
-from tests.waiting import wait_until
-
-FEED = "shop"
-FAST = ("--retention", "1ms", "--retention-every", "100ms", "--segment-size", "4k")
+from tests.integration.pipeline.tables.forgetful_source import FAST, FEED, Source, serving_snapshots
+from tests.servers import serving
 
 
 class Killed(BaseException):
     """The process is gone."""
 
 
-class Source:
-    """An SQLite database whose tables go to the feed, and the job that keeps them."""
-
-    def __init__(self, spark: SparkSession, server: ServerProcess, folder: Path) -> None:
-        self.spark = spark
-        self.server = server
-        self.to = str(folder / "tables")
-        self.spool = folder / "spool"
-        self.agent: AgentProcess | None = None
-        self.path = folder / "app.db"
-        self.sql(
-            "CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT)",
-            "CREATE TABLE note (id INTEGER PRIMARY KEY)",
-        )
-        self.sql("CREATE TABLE bare (id INTEGER PRIMARY KEY)")
-        tables = ("item", "note", "bare")
-        attach_tables(parse_dsn(f"sqlite:///{self.path}"), AttachRequest(feed=FEED, tables=tables))
-
-    def sql(self, *statements: str) -> None:
-        with application(self.path) as app:
-            for statement in statements:
-                app.execute(statement)
-
-    def fill(self, first: int, last: int) -> None:
-        """Write rows, some of which replace the first one."""
-        for number in range(first, last + 1):
-            row = 1 if number % 3 == 0 else number
-            self.sql(f"INSERT OR REPLACE INTO item VALUES ({row}, '{'x' * 200}{number}')")
-            self.sql(f"INSERT INTO note VALUES ({number})")
-
-    def feed(self) -> dict[str, Any]:
-        answer = self.server.http.get(f"/feeds/{FEED}")
-        found: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
-        return found
-
-    def settle(self) -> None:
-        """Wait until all is in the feed."""
-        with application(self.path) as app:
-            wait_until(
-                lambda: (
-                    app.execute("SELECT count(*) FROM headrace_outbox WHERE NOT processed").fetchone() == (0,)
-                ),
-                60,
-                what="the agent to have posted everything",
-            )
-
-    def forget_beginning(self) -> None:
-        """Wait until retention has dropped the feed's beginning."""
-        number = 1000
-
-        def is_gone() -> bool:
-            nonlocal number
-            self.fill(number, number + 3)
-            number += 4
-            self.settle()
-            return int(self.feed().get("oldest-sequence-id", 1)) > 40
-
-        wait_until(is_gone, 90, what="retention to drop the first entries")
-
-    def run(self) -> Summary:
-        return run_tables(self.spark, feed=FEED, to=self.to, server=self.server.url, once=True, retry_s=20)
-
-    def check(self) -> None:
-        """The tables hold what the source has."""
-        frames = read_tables(self.spark, self.to)
-        for table in ("item", "note", "bare"):
-            with application(self.path) as app:
-                wanted = sorted(app.execute(f"SELECT * FROM {table}").fetchall())
-            assert sorted(tuple(row) for row in frames["main", table].collect()) == wanted
-
-
 @pytest.fixture
 def source(spark: SparkSession, tmp_path: Path) -> Iterator[Source]:
     """A source with an agent that serves snapshots, and a server that soon forgets."""
-    port = free_port()
-    allowed = ("--snapshot-allow", f"http://127.0.0.1:{port}")
-    with serving(tmp_path / "log", args=(*FAST, *allowed)) as server:
-        made = Source(spark, server, tmp_path)
-        settings = {
-            "snapshot_listen": f"127.0.0.1:{port}",
-            "snapshot_url": f"http://127.0.0.1:{port}/snapshot",
-            "snapshot_dir": str(tmp_path / "spool"),
-        }
-        with AgentProcess(
-            tmp_path / "agent", server.url, f"sqlite:///{made.path}", FEED, **settings
-        ) as made.agent:
-            yield made
+    with serving_snapshots(spark, tmp_path) as made:
+        yield made
 
 
 def test_tables_begin_with_the_snapshot_where_the_feed_does_not_reach_back(

@@ -9,6 +9,7 @@ import pytest
 from headrace.archive.files import settling
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.settling import Settled, prepare, put_segment, settle
+from headrace.archive.files.writing import put_new
 from headrace.archive.rights.owner import LOCK, take
 from headrace.errors import ArchiveConflict, ArchiveOwned, ArchiveUnavailable, SegmentCorrupt
 from headrace.wire.kwal import Sealed
@@ -148,3 +149,66 @@ def test_a_manifest_of_other_entries_is_not_settled_over(folder: Folder, tmp_pat
     (tmp_path / "wal" / NAME.pending).write_bytes(b"{}")
     with pytest.raises(SegmentCorrupt, match="pending"):
         settle(folder)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Folder:
+    """An archive in an object store, with a file of another kind: such a store has no empty folders."""
+    found = Folder(f"memory://settling/{tmp_path.name}", str(tmp_path / "key"))
+    put_new(found, "readme.txt", [b"x"])
+    return found
+
+
+def stands(folder: Folder) -> set[str]:
+    return set(folder.files()) - {"readme.txt"}
+
+
+def test_what_is_on_the_way_in_an_object_store_is_still_known_when_it_arrives(
+    store: Folder, recipients: list[str]
+) -> None:
+    files = prepare(SEGMENT, manifest_of(SEGMENT), recipients)
+    with pytest.raises(ArchiveOwned):
+        put_segment(store, files, Lost(1))
+    assert settle(store) == []
+    assert stands(store) == {NAME.pending}
+    put_new(store, files.manifest.file, files.pieces)
+    assert settle(store) == [Settled(NAME, kept=True)]
+    assert store.manifests(store.segments()) == {files.manifest.file: files.manifest}
+
+
+@pytest.mark.parametrize("arrives", ["before the next one's", "after it", "before the next one is killed"])
+def test_the_same_segment_on_the_way_from_two_agents_is_put_once(
+    store: Folder, recipients: list[str], arrives: str
+) -> None:
+    first, second = (prepare(SEGMENT, manifest_of(SEGMENT), recipients) for _ in range(2))
+    with pytest.raises(ArchiveOwned):
+        put_segment(store, first, Lost(1))
+    if arrives != "after it":
+        put_new(store, first.manifest.file, first.pieces)
+    if arrives == "before the next one is killed":
+        with pytest.raises(ArchiveOwned):
+            put_segment(store, second, Lost(2))
+        assert settle(store) == [Settled(NAME, kept=True)]
+    else:
+        came = first if arrives == "before the next one's" else second
+        assert put_segment(store, second, free) == came.manifest
+    assert stands(store) == {first.manifest.file, NAME.manifest}
+    assert store.read_segment(first.manifest.file) == bytes_of(SEGMENT)
+
+
+def test_what_came_too_late_is_not_finished(store: Folder, recipients: list[str]) -> None:
+    longer = sealed([numbered(1, 10), numbered(11, 10)])
+    late = prepare(longer, manifest_of(longer), recipients)
+    with pytest.raises(ArchiveOwned):
+        put_segment(store, late, Lost(2))
+    files = prepare(SEGMENT, manifest_of(SEGMENT), recipients)
+    put_segment(store, files, free)
+    assert settle(store) == [Settled(longer.name, kept=False)]
+    assert stands(store) == {files.manifest.file, NAME.manifest, late.manifest.file}
+    assert [one.name for one in store.segments()] == [NAME]
+
+
+def test_who_loses_the_archive_before_the_last_look_acks_nothing(folder: Folder) -> None:
+    with pytest.raises(ArchiveOwned):
+        put_segment(folder, prepare(SEGMENT, manifest_of(SEGMENT)), Lost(3))
+    assert set(folder.files()) == {str(NAME), NAME.manifest, NAME.pending}

@@ -21,7 +21,7 @@ from headrace.errors import (
     TargetInsideAppend,
     TargetUnreachable,
 )
-from headrace.wire.base_manifest import BaseFile, base_folder
+from headrace.wire.base_manifest import base_folder
 from tests.archive_model import FEEDS, T0, Append, History, write_archive, write_base
 from tests.archive_model import SMALL as HISTORY
 from tests.archive_model import SMALL_CUTS as CUTS
@@ -304,22 +304,6 @@ def test_a_base_of_another_log_is_not_used(tmp_path: Path) -> None:
         plan(archive, Asked(to_lsn=LSNS[6]), base_folder(shifted[-1].lsn))
 
 
-def test_a_damaged_base_is_passed_over_and_named(tmp_path: Path) -> None:
-    write_archive(tmp_path, HISTORY.segments(CUTS), bases=[HISTORY.entries[:1]])
-    (tmp_path / base_folder(LSNS[0]) / "manifest.json").write_bytes(b"{}")
-    found = plan(Archive.read(str(tmp_path)), Asked(to_lsn=LSNS[6]))
-    assert found.base is None
-    assert any("a base snapshot can't be used" in one for one in found.warnings)
-
-
-def test_a_base_whose_files_are_not_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    write_archive(tmp_path, HISTORY.segments(CUTS))
-    file = BaseFile(path="bucket=0/part-0.parquet", size=10, crc=1, rows=0, bucket=0)
-    write_base(tmp_path, HISTORY.entries[:1], files=(file,))
-    with pytest.raises(BaseCorrupt, match=r"part-0\.parquet is not there"):
-        plan(Archive.read(str(tmp_path)), Asked(to_lsn=LSNS[0]))
-
-
 def test_an_append_right_behind_a_base_ends_there(tmp_path: Path) -> None:
     write_archive(tmp_path, HISTORY.segments(CUTS), bases=[HISTORY.entries[:1]])
     with pytest.raises(TargetInsideAppend) as refused:
@@ -367,7 +351,9 @@ def test_an_encrypted_archive_is_listed_without_a_key_and_planned_with_one(tmp_p
 
 def test_an_archive_of_bases_alone_can_rebuild_those(tmp_path: Path) -> None:
     write_base(tmp_path, HISTORY.entries[:7])
-    found = plan(Archive.read(str(tmp_path)), Asked(to_lsn=LSNS[6]))
+    archive = Archive.read(str(tmp_path))
+    assert [(one.first, one.last) for one in archive.windows] == [(LSNS[6], LSNS[6])]
+    found = plan(archive, Asked(to_lsn=LSNS[6]))
     assert isinstance(found, RestorePlan)
     assert (found.target_lsn, found.segments) == (LSNS[6], ())
     with pytest.raises(HeadraceError):

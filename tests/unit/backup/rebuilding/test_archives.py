@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,9 +21,14 @@ from headrace.log.files.examine import examine
 from headrace.log.files.plan import Mode
 from headrace.log.files.repair import Repair
 from headrace.log.history import frames_of_range
+from headrace.log.log import Log
+from headrace.log.requests import Append
+from headrace.log.schemas.entries import SchemaName
 from headrace.server.streams.walking import find_start
+from headrace.wire.entry import digest
 from headrace.wire.kwal import Sealed
-from tests.bench import Bench
+from headrace.wire.kwal_manifest import Manifest
+from tests.bench import AGENT, Bench, half
 from tests.rebuilding import Backup, archive, check_whole, feed_of, means, opened, rebuilt, stream
 
 
@@ -121,6 +127,90 @@ def test_gap_that_took_a_feeds_first_entries_is_named_and_nobody_reads_over_it(
     assert not feed_of(made, "g").lost_in_gaps
     assert "  LOST, in gaps: 1 to 3" in list(made.lines())
     assert [(one.feed, one.last_sequence_id, one.why) for one in made.left_out] == [("g", 1, "before-a-gap")]
+
+
+def lose(folder: Path, *taken: Manifest) -> None:
+    """Segments that are gone, with their manifests."""
+    for manifest in taken:
+        (folder / manifest.segment).unlink()
+        (folder / manifest.name.manifest).unlink()
+
+
+def test_schemas_from_before_a_gap_are_kept(bench: Bench, tmp_path: Path) -> None:
+    """What stands behind the gap can be read only with them. The newer one of two counts, behind the gap as before it."""
+    bench.register("f")
+    backup = Backup(tmp_path / "archive")
+    for version, said in ((1, "old"), (1, "new"), (2, "two")):
+        schema(bench, "f", version, said)
+    bench.append("f", "a", "b")
+    backup.take(bench, sizes=(2,))
+    bench.append("f", "c")
+    lost = backup.take(bench)
+    schema(bench, "f", 3, "three")
+    bench.append("f", "d")
+    backup.take(bench)
+    lose(tmp_path / "archive", *lost)
+    made = rebuilt(tmp_path / "archive", tmp_path / "new")
+    assert feed_of(made, "f").oldest_sequence_id == 7
+    assert made.schemas == 2
+
+    async def schemas() -> list[bytes]:
+        log = Log.open(tmp_path / "new")
+        await log.start()
+        try:
+            await asyncio.to_thread(log.schemas.read_up_to, log.store.end())
+            names = [SchemaName("main", "t", version) for version in (1, 2, 3)]
+            return [log.schemas.schema("f", name).value for name in names]
+        finally:
+            await log.close()
+
+    assert asyncio.run(schemas()) == [b'{"said":"new"}', b'{"said":"two"}', b'{"said":"three"}']
+
+
+def schema(bench: Bench, feed: str, version: int, said: str) -> None:
+    key = f"\0schema/main/t/{version}".encode()
+    halves = [half(f'{{"said":"{said}"}}', key=key, control="schema", table=("main", "t"))]
+    bench.send(Append(feed, AGENT, halves, digest(halves)))
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_feed_whose_end_a_gap_took_is_named_and_nobody_reads_over_it(
+    before: int, bench: Bench, tmp_path: Path
+) -> None:
+    """Also where it took all of the feed: the server's word in a later manifest says what there was."""
+    bench.register("f")
+    bench.register("g")
+    folder = tmp_path / "archive"
+    backup = Backup(folder)
+    early = bench.append("g", "g1").last_lsn
+    for number in range(before):
+        bench.append("f", f"f{number}")
+    backup.take(bench)
+    bench.append("f", "lost", "lost too")
+    lost = backup.take(bench)
+    bench.append("g", "g2")
+    kept = stream(bench)[-1:]
+    backup.take(bench)
+    lose(folder, *lost)
+    gap = AcceptedGap(
+        after=str(stream(bench)[before].lsn), before=str(kept[0].lsn), reason="x", by="a@b", at_ms=0
+    )
+    (folder / gap_file(gap)).write_bytes(encode_gap(gap))
+    found = Archive.read(str(folder))
+    made = rebuild(plan(found, Asked(to_lsn=kept[0].lsn)), found, tmp_path / "new", means=means())
+    check_whole(tmp_path / "new")
+    f = feed_of(made, "f")
+    assert ([str(one) for one in f.lost_in_gaps], f.lost) == ([f"{before + 1} to {before + 2}"], None)
+    with opened(tmp_path / "new") as again:
+        assert [one[:3] for one in stream(again)] == [one[:3] for one in kept]
+        tail = again.tail("f")
+        assert (tail.oldest, tail.next_sequence_id) == (before + 3, before + 3)
+        with pytest.raises(SequenceNotAvailable):
+            frames_of_range(again.store, tail, 1, before + 2, entries_max=10, bytes_max=1 << 20)
+        with pytest.raises(LsnNotAvailable):
+            find_start(again.store, early)
+        again.register("f")
+        assert again.append("f", "anew").first_sequence_id == before + 3, "no id names two contents"
 
 
 def test_damaged_start_is_never_made_again_as_that_of_an_empty_journal(bench: Bench, tmp_path: Path) -> None:

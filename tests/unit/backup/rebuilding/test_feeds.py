@@ -290,6 +290,55 @@ def test_gaps_in_the_middle_are_named() -> None:
     assert found.feeds[1].holes == (Hole(4, 5), Hole(7, 8))
 
 
+def test_end_that_a_gap_took() -> None:
+    """Nothing of the feed follows. The server said what there was, and the journal begins behind the gap."""
+    other = segment(run(9, 1, 2, region=2, feed="g"), registry=(registered(next_id=6), registered("g", 2, 3)))
+    found = chosen(segment(run(1, 1, 3)), other)
+    f = found.feeds[1]
+    assert (found.since, f.first, f.holes, f.below) == (1, 0, (Hole(4, 5),), Place(5, lsn(1, 1, 5)))
+    tail = begin_state(found, from_ms(5000), lambda: NEW).feeds["f"]
+    assert (tail.next_sequence_id, tail.first_sequence_id) == (6, 1)
+    assert chosen(*joined(segment(run(1, 1, 3)), other)).feeds[1].holes == (), (
+        "behind the target, or lost there"
+    )
+    first = segment(run(1, 1, 3))
+    behind = segment(run(20, 4, 5))
+    found = select([first, other], [first, other, behind], None, Lsn(10, 0, 0))
+    assert (found.since, found.feeds[1].holes) == (0, ()), "they are in the archive, behind the target"
+    anew = segment(run(9, 1, 2, region=2, feed="g"), registry=(registered(next_id=6, incarnation=NEW),))
+    assert chosen(first, anew).feeds[1].holes == (), "another history"
+
+
+def test_feed_that_a_gap_took_wholly() -> None:
+    def of(ts: int, number: int, next_id: int) -> Manifest:
+        told = (registered(next_id=next_id, first=3),)
+        return segment(run(ts, number, number, region=2, feed="g"), registry=told)
+
+    found = chosen(of(1, 1, 3), of(5, 2, 9))
+    f = found.feeds[1]
+    assert (found.since, f.holes, f.below, f.began) == (1, (Hole(3, 8),), Place(8, lsn(4, 1, 8)), 3)
+    tail = begin_state(found, from_ms(5000), lambda: NEW).feeds["f"]
+    assert (tail.next_sequence_id, tail.first_sequence_id) == (9, 3)
+    assert chosen(of(1, 1, 3), of(5, 2, 3)).feeds[1].below is None, "it had no entries"
+    later = of(1, 1, 3), *joined(of(5, 2, 5), of(6, 3, 9))
+    found = chosen(*later)
+    assert (found.since, found.feeds[1].holes, found.feeds[1].known_next) == (1, (Hole(3, 4),), 9)
+    assert chosen(*joined(of(1, 1, 3), of(5, 2, 9))).feeds[1].below is None, (
+        "no gap took them: they came later"
+    )
+    assert chosen(of(1, 1, 9), of(5, 2, 9), of(6, 3, 9)).since == 2, (
+        "the agent may have been far behind the server"
+    )
+    late = base_at(5, registry=(registered(next_id=9, first=3),))
+    after = segment(run(8, 1, 2, region=2, feed="g"), walked_from=Lsn(6, 0, 0))
+    found = chosen(after, base=late)
+    assert (found.since, found.feeds[1].holes, found.feeds[1].below) == (
+        0,
+        (Hole(3, 8),),
+        Place(8, lsn(7, 1, 8)),
+    )
+
+
 def test_entries_that_stand_there_twice_are_refused() -> None:
     with pytest.raises(RestoreInexact, match="3 to 3 of f stand in the archive twice"):
         chosen(segment(run(1, 1, 3)), segment(run(2, 3, 4)))

@@ -9,20 +9,16 @@ from pathlib import Path
 import pytest
 
 from headrace.archive.moments.planning import KeptFeed
-from headrace.backup.rebuilding.rebuild import Means, rebuild
+from headrace.backup.rebuilding.rebuild import rebuild
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import (
-    DataFolderLocked,
     FeedOwned,
     Fenced,
     HeadraceError,
     NotRegistered,
     OffsetMismatch,
-    OutNotEmpty,
     RestoreInexact,
-    SegmentCorrupt,
     SegmentGap,
-    StoreUnavailable,
     TargetInsideAppend,
 )
 from headrace.log.control import NO_DIGEST
@@ -30,8 +26,6 @@ from headrace.log.history import lsn_at
 from headrace.log.replay import Replay
 from headrace.log.requests import Append, Configure
 from headrace.log.tail import FeedTail, JournalState
-from headrace.runtime.disk import Disk
-from headrace.testing.clock import ManualClock
 from headrace.wire.entry import digest
 from headrace.wire.frame import Area, FrameHeader, FrameKind, decode_area
 from tests.bench import AGENT, Bench, expecting, half
@@ -247,76 +241,6 @@ def test_feeds_without_entries_and_settings_are_kept(bench: Bench, backup: Backu
         tail = again.tail("empty")
         assert tail.settings == bench.tail("empty").settings
         assert (tail.tenant, tail.next_sequence_id, tail.oldest) == ("acme", 1, 1)
-
-
-def test_nothing_is_left_of_a_rebuild_that_fails(bench: Bench, backup: Backup, tmp_path: Path) -> None:
-    bench.register("f")
-    fill(bench, "f", 3, 3)
-    backup.take(bench, sizes=(3,))
-    damaged = sorted(backup.folder.glob("*.bin"))[1]
-    data = bytearray(damaged.read_bytes())
-    data[-20] ^= 1
-    damaged.write_bytes(data)
-    before = set(tmp_path.iterdir())
-    with pytest.raises(SegmentCorrupt, match=damaged.name):
-        rebuilt(backup.folder, tmp_path / "new")
-    assert set(tmp_path.iterdir()) == before
-
-
-def test_folder_must_be_empty(bench: Bench, backup: Backup, tmp_path: Path) -> None:
-    bench.register("f")
-    fill(bench, "f", 1)
-    backup.take(bench)
-    (tmp_path / "empty").mkdir()
-    rebuilt(backup.folder, tmp_path / "empty")
-    with pytest.raises(OutNotEmpty):
-        rebuilt(backup.folder, tmp_path / "empty")
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(OutNotEmpty):
-        rebuilt(backup.folder, tmp_path / "file")
-
-
-def test_what_a_killed_rebuild_left_is_taken_away(bench: Bench, backup: Backup, tmp_path: Path) -> None:
-    bench.register("f")
-    fill(bench, "f", 1)
-    backup.take(bench)
-    left = tmp_path / ".new.rebuilding" / "journal"
-    left.mkdir(parents=True)
-    (left / "0000000000000200.seg").write_bytes(b"half")
-    lock = Disk().open(tmp_path / ".new.rebuilding.lock", create=True)
-    assert lock.lock()
-    with pytest.raises(DataFolderLocked):
-        rebuilt(backup.folder, tmp_path / "new")
-    lock.close()
-    rebuilt(backup.folder, tmp_path / "new")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "new", "server"]
-
-
-class FullDisk(Disk):
-    """A volume with room for some files, and then none."""
-
-    def free_bytes(self, folder: Path) -> int:
-        return 1000
-
-
-def test_no_room_is_said_before_anything_is_written(bench: Bench, backup: Backup, tmp_path: Path) -> None:
-    bench.register("f")
-    fill(bench, "f", 1)
-    backup.take(bench)
-    found = archive(backup.folder)
-    full = Means(clock=ManualClock(), disk=FullDisk())
-    with pytest.raises(StoreUnavailable, match="bytes are free"):
-        rebuild(plan_of(found), found, tmp_path / "new", means=full)
-    assert not (tmp_path / "new").exists()
-
-
-def test_folder_that_cannot_be_made_is_named(bench: Bench, backup: Backup, tmp_path: Path) -> None:
-    bench.register("f")
-    fill(bench, "f", 1)
-    backup.take(bench)
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreUnavailable, match="can't be written"):
-        rebuilt(backup.folder, tmp_path / "file" / "new")
 
 
 def test_plan_that_says_otherwise_is_not_followed(bench: Bench, backup: Backup, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from headrace.entries.entry import Change
 from headrace.pipeline.bases.controls import needed_controls
 from headrace.pipeline.bases.generations import ControlEntry
 from headrace.simple.message import MessageType
@@ -92,6 +93,71 @@ def test_without_a_schema_nothing_goes() -> None:
     for _ in range(2):
         feed.ddl(MessageType.TRUNCATE, "TRUNCATE t", None, of=T)
     assert len(needed(feed)) == 3, "what was said of a table is all that there is of it"
+
+
+def test_a_name_that_is_free_again_begins_anew() -> None:
+    feed, u = Feed(), ("shop", "u")
+    schema, moved = schema_of({"id": INT}), schema_of({"id": INT}, name=u)
+    feed.schema(schema)
+    renamed = feed.ddl(MessageType.RENAME, "RENAME t TO u", moved, of=T)
+    dropped = feed.ddl(MessageType.ERASE, "DROP TABLE u", None, of=u)
+    feed.ddl(MessageType.CREATE, "CREATE TABLE u", moved, of=u)
+    feed.stopped("no key", u)
+    truncated = feed.ddl(MessageType.TRUNCATE, "TRUNCATE u", None, of=u)
+    assert [place for place, _ in needed(feed)] == [renamed, dropped, dropped + 1, truncated]
+    feed.ddl(MessageType.ERASE, "DROP TABLE u", None, of=u)
+    made = feed.ddl(MessageType.CREATE, "CREATE TABLE u", moved, of=u)
+    feed.ddl(MessageType.CREATE, "CREATE TABLE t", schema, of=T)
+    gone = feed.ddl(MessageType.ERASE, "DROP TABLE t", None, of=T)
+    assert [place for place, _ in needed(feed)] == [renamed, dropped, made, gone]
+
+
+def test_a_truncate_counts_once_the_columns_are_known_and_while_the_table_is_there() -> None:
+    feed = Feed()
+    made = feed.ddl(MessageType.CREATE, "CREATE TABLE t", schema_of({"id": INT}), of=T, told=False)
+    feed.stopped("no key")
+    truncated = feed.ddl(MessageType.TRUNCATE, "TRUNCATE t", None, of=T)
+    assert needed(feed) == [(made, "ddl"), (truncated, "ddl")]
+    gone = feed.ddl(MessageType.ERASE, "DROP TABLE t", None, of=T)
+    feed.stopped("no key")
+    feed.ddl(MessageType.TRUNCATE, "TRUNCATE t", None, of=T)
+    assert needed(feed) == [(gone, "ddl"), (gone + 1, "stopped"), (gone + 2, "ddl")]
+
+
+def test_a_statement_that_can_not_be_read_takes_nothing_away() -> None:
+    feed = Feed()
+    feed.schema(schema_of({"id": INT}))
+    feed.stopped("no key")
+    feed.put(Change(b"no message", key=b"\0ddl", control="ddl", table=T))
+    assert needed(feed) == [(2, "stopped"), (3, "ddl")]
+    truncated = feed.ddl(MessageType.TRUNCATE, "TRUNCATE t", None, of=T)
+    assert needed(feed) == [(truncated, "ddl")], "an empty table goes on"
+
+
+def test_watermarks_go_with_the_statement_that_they_are_behind() -> None:
+    feed = Feed()
+    feed.schema(schema_of({"id": INT}))
+    feed.alter("ADD COLUMN n INT", schema_of({"id": INT, "n": INT}, version=2))
+    first = feed.watermark()
+    feed.watermark()
+    assert [at for at, name in needed(feed) if name == "watermark"] == [first, first + 1]
+    at = feed.ddl(MessageType.TRUNCATE, "TRUNCATE t", None, of=T)
+    for _ in range(3):
+        feed.watermark()
+    assert needed(feed) == [(at, "ddl"), (at + 1, "watermark"), (at + 3, "watermark")]
+
+
+def test_the_order_in_which_they_are_given_does_not_matter() -> None:
+    feed = Feed()
+    feed.ddl(MessageType.CREATE, "CREATE TABLE t", schema_of({"id": INT}), of=T)
+    night(feed, 1)
+    feed.ddl(MessageType.TRUNCATE, "TRUNCATE t", None, of=T)
+    controls = [
+        ControlEntry(at, one.control, one.table, one.value or b"") for at, one in feed.entries if one.control
+    ]
+    assert needed_controls(controls[::-1], 9) == needed_controls(controls, 9)
+    told = attached("schema t", "truncate t", "copy-begin t", "truncate t")
+    assert needed_controls(told[::-1], 9) == {(1, "schema"), (3, "copy-begin"), (4, "truncate")}
 
 
 def test_the_feeds_last_entry_stays() -> None:

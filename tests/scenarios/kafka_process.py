@@ -1,17 +1,12 @@
-"""MariaDB under load and DDL, captured, sent to Kafka: the job and the broker are killed, and a consumer misses nothing.
-
-The consumer knows ``headrace.simple`` alone. From eight partitions, in JSON and in Avro, it must rebuild what the source
-holds, column by column.
-"""
+"""``headrace pipeline kafka`` as a process that is killed, and a consumer that knows ``headrace.simple`` alone."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from headrace.simple import json_codec
@@ -20,25 +15,19 @@ from headrace.simple.message import Watermark
 from headrace.simple.values import Encoding
 from tests.integration.pipeline.kafka.topic_reader import Record, check_first_sendings, read_topic
 from tests.kafka import Broker
-from tests.mariadb import CAPTURE_OPTIONS, Server
+from tests.mariadb import Server
 from tests.proxy import Proxy
 from tests.scenarios.captured_load import DATABASE, Load
 from tests.scenarios.captured_process import CaptureProcess
 from tests.scenarios.captured_replica import Replica, contents
 from tests.scenarios.history import seeded
-from tests.scenarios.spark_process import MASTER, STEP_S_MAX, SparkProcess
+from tests.scenarios.spark_process import MASTER, SparkProcess
 from tests.scenarios.test_capture import compare, say
-from tests.servers import Feed, ServerProcess, serving
-from tests.waiting import wait_until
+from tests.servers import Feed, ServerProcess
 
 PARTITIONS = 8
 TOPIC = "shop"
 BY_KEY = "[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value'}]\n"
-SLOWER = 10.0
-"""The load of the capture's test, a tenth as quick: each statement is a step of its own for the job."""
-
-ENTRIES_BETWEEN = 500
-"""Messages that reach the topic between two kills, at least."""
 
 
 class KafkaJob(SparkProcess):
@@ -99,45 +88,6 @@ def last_watermark_sent(broker: Broker, topic: str) -> int:
         return message.commit_ts >> 18 if isinstance(message, Watermark) else 0
 
 
-@pytest.mark.timeout(900)
-def test_a_consumer_of_the_topic_rebuilds_every_table(tmp_path: Path) -> None:
-    chance = seeded()
-    with ExitStack() as scene:
-        mariadb = scene.enter_context(Server(*CAPTURE_OPTIONS))
-        server = scene.enter_context(serving(tmp_path / "server", grpc=True))
-        broker = scene.enter_context(Broker())
-        load = Load(mariadb, chance.getrandbits(32), write_pause=SLOWER, alter_pause=SLOWER)
-        capture = captured(tmp_path, load, mariadb, server, scene)
-        job = KafkaJob(tmp_path, server, broker, Encoding.JSON)
-        load.make_tables()
-        load.start()
-        scene.callback(load.stop)
-        capture.start()
-        scene.callback(capture.kill)
-        wait_until(lambda: capture.head() > 0, STEP_S_MAX, what="the feed")
-        job.start()
-        scene.callback(job.end)
-        progress(broker, job)
-        job.kill()
-        job.start()
-        progress(broker, job)
-        broker.kill()
-        broker.start()
-        progress(broker, job)
-        end_ms = settle(load, capture, mariadb, server)
-        wait_until(
-            lambda: last_watermark_sent(broker, job.topic) >= end_ms,
-            STEP_S_MAX,
-            what="the last WATERMARK",
-        )
-        assert job.stop() == 0, job.errors()
-        say(f"{capture.head()} entries became {messages_in(broker, job.topic)} messages")
-        check_rebuilt(mariadb, broker, job.topic, Encoding.JSON, scene)
-        avro = KafkaJob(tmp_path, server, broker, Encoding.AVRO)
-        avro.finish()
-        check_rebuilt(mariadb, broker, avro.topic, Encoding.AVRO, scene)
-
-
 def captured(
     folder: Path, load: Load, mariadb: Server, server: ServerProcess, scene: ExitStack
 ) -> CaptureProcess:
@@ -154,25 +104,6 @@ def captured(
     return CaptureProcess(folder, load.database, server, **proxies, lines=lines)
 
 
-def progress(broker: Broker, job: KafkaJob) -> None:
-    """Wait until the topic has grown."""
-    wanted = messages_in(broker, job.topic) + ENTRIES_BETWEEN
-    try:
-        wait_until(lambda: messages_in(broker, job.topic) >= wanted, STEP_S_MAX, what=f"{wanted} messages")
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{job.errors()}") from None
-
-
-def settle(load: Load, capture: CaptureProcess, mariadb: Server, server: ServerProcess) -> int:
-    """End the load, and the capture once it has all of it and a WATERMARK behind it; returns the load's end."""
-    load.stop()
-    ((end_ms,),) = mariadb.sql("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS INT)")
-
-    capture.wait(lambda: last_watermark_ms(server, capture) >= end_ms, what="a WATERMARK behind the load")
-    assert capture.stop() == 0, capture.errors()[-4000:]
-    return int(end_ms)
-
-
 def last_watermark_ms(server: ServerProcess, capture: CaptureProcess) -> int:
     """The time of the feed's last WATERMARK, if it is among its last entries; else 0."""
     head = capture.head()
@@ -181,14 +112,16 @@ def last_watermark_ms(server: ServerProcess, capture: CaptureProcess) -> int:
     return max(marks, default=0)
 
 
-def check_rebuilt(mariadb: Server, broker: Broker, topic: str, encoding: Encoding, scene: ExitStack) -> None:
-    """Rebuild the tables in another server, and compare."""
-    partitions = read_topic(broker.address, topic, encoding)
-    check_first_sendings(partitions)
+def check_rebuilt(mariadb: Server, broker: Broker, topics: Mapping[Encoding, str], scene: ExitStack) -> None:
+    """Rebuild the tables from each topic in another server, and compare."""
     target = scene.enter_context(Server("--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M"))
     with closing(mariadb.connect_as_root()) as source, closing(target.connect_as_root()) as root:
-        replica = TopicReplica(root, DATABASE, encoding)
-        replica.read(partitions, seeded())
-        assert replica.settle() == 0, "rows lie behind the last WATERMARK"
-        compare(contents(root, DATABASE), contents(source, DATABASE))
-    say(f"{encoding} rebuilt from {sum(map(len, partitions))} messages")
+        wanted = contents(source, DATABASE)
+        for encoding, topic in topics.items():
+            partitions = read_topic(broker.address, topic, encoding)
+            check_first_sendings(partitions)
+            replica = TopicReplica(root, DATABASE, encoding)
+            replica.read(partitions, seeded())
+            assert replica.settle() == 0, "rows lie behind the last WATERMARK"
+            compare(contents(root, DATABASE), wanted)
+            say(f"{encoding} rebuilt from {sum(map(len, partitions))} messages")

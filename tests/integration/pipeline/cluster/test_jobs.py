@@ -1,4 +1,4 @@
-"""Jobs on a real cluster of two workers: one dies in the middle, and what they make is what a local run makes."""
+"""Several jobs in one session on a real cluster of two workers, each of which dies once: what they make is whole."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import json
 import os
 import random
 import shlex
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +16,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.connection import Endpoint
-from headrace.pipeline.tables.job import iter_rows, run_tables
-from headrace.pipeline.tables.ledger import read_published
+from headrace.pipeline.tables.job import iter_rows
 from headrace.simple.message import Ddl, MessageType
-from tests import forks
 from tests.identity import Issuer
 from tests.integration.pipeline.cluster.cluster_job import LATE_BATCH, Plan
+from tests.integration.pipeline.cluster.programs import END_S_MAX, ROOT, account, published_up_to, running
 from tests.integration.pipeline.kafka.captured_feed import (
     CapturedFeed,
     History,
@@ -35,7 +31,6 @@ from tests.integration.pipeline.kafka.captured_feed import (
 )
 from tests.integration.pipeline.sink.folder_job import FolderJob
 from tests.integration.pipeline.source.queries import archived, oldest, post
-from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.secured import secured
 from tests.servers import Feed, ServerProcess, serving
 from tests.simple_tables import column as simple_column
@@ -43,93 +38,8 @@ from tests.simple_tables import insert, table
 from tests.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 from tests.waiting import wait_until
 
-END_S_MAX = 240.0
-ROOT = Path(__file__).parents[4]
 BATCHES, ROWS = 5, 20
 STEPS = 14
-
-
-@pytest.fixture(scope="module")
-def shared_cluster() -> Iterator[SparkCluster]:
-    with SparkCluster(workers=2) as started:
-        yield started
-
-
-@pytest.fixture
-def cluster(shared_cluster: SparkCluster) -> SparkCluster:
-    """The cluster with all of its workers."""
-    shared_cluster.mend()
-    return shared_cluster
-
-
-@contextmanager
-def running(words: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs in ``folder``, its output in files there; killed with all that it started, if it still runs."""
-    with (folder / "output").open("wb") as stdout, (folder / "errors").open("wb") as stderr:
-        job = forks.start(
-            words,
-            stdout=stdout,
-            stderr=stderr,
-            cwd=folder,
-            env=os.environ | environment,
-            start_new_session=True,
-        )
-    try:
-        yield job
-    finally:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-
-
-def filled(source: SourceTables) -> int:
-    """Four batches' worth of transactions, each of which moves money; returns the last sequence id."""
-    source.schema("accounts", ID, column("balance", "int64"), column("note", "string"))
-    for number in range(20):
-        source.put("accounts", {"id": number, "balance": 100, "note": f"né {number}"})
-    last = source.commit()
-    for number in range(40):
-        source.put("accounts", {"id": number % 20, "balance": 100 - number, "note": "from"})
-        source.patch("accounts", (number + 1) % 20, {"balance": 100 + number})
-        last = source.commit()
-    source.delete("accounts", 7)
-    source.object("put", "k", {"n": 1})
-    return source.commit() or last
-
-
-def published_up_to(to: str) -> int:
-    found = read_published(Path(to))
-    return found.sequence_id if found is not None else 0
-
-
-def test_a_worker_that_dies_in_the_middle_changes_nothing(
-    spark: SparkSession, source: SourceTables, cluster: SparkCluster, tmp_path: Path
-) -> None:
-    last = filled(source)
-    url = source.feed.server.url
-    there, here = (str(tmp_path / name) for name in ("there", "here"))
-    words = [*forks.HEADRACE, "pipeline", "tables", "--feed", source.feed.name]
-    words += ["--to", there, "--server", url, "--once", "--max-entries", "32", "--json"]
-    words += ["--master", cluster.url, "--memory", "1g", "--executor-memory", EXECUTOR_MEMORY]
-    # The name of this machine need not be one that it knows.
-    words += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
-    with running(words, tmp_path) as job:
-        wait_until(
-            lambda: published_up_to(there) > 0 or job.poll() is not None, END_S_MAX, what="a first batch"
-        )
-        assert job.poll() is None, _account(cluster, tmp_path)
-        assert len(cluster.executors()) >= 2
-        cluster.kill_worker(0)
-        assert published_up_to(there) < last
-        wait_until(lambda: job.poll() is not None, END_S_MAX, what="the job to end")
-    assert job.returncode == 0, _account(cluster, tmp_path)
-    assert "Lost executor" in (Path(there) / "_headrace" / "spark.log").read_text()
-    assert json.loads((tmp_path / "output").read_text())["batches"] >= 3
-    assert published_up_to(there) == last
-    run_tables(spark, feed=source.feed.name, to=here, server=url, once=True)
-    tables = [_sorted(spark, to) for to in (there, here)]
-    assert tables[0] == tables[1]
-    assert {row["id"]: row for table, row in iter_rows(spark, there) if table} == source.rows["accounts"]
 
 
 class Statements(History):
@@ -236,7 +146,7 @@ def test_a_sink_captured_tables_and_archives_on_a_cluster_whose_workers_die(
 
             def comes(*, to: Callable[[], bool], what: str) -> None:
                 wait_until(lambda: to() or process.poll() is not None, END_S_MAX, what=what)
-                assert to(), _account(cluster, tmp_path)
+                assert to(), account(cluster, tmp_path)
 
             # Behind the batch whose task is tried twice.
             comes(to=lambda: head(written) > ROWS * (LATE_BATCH + 1), what="batches of the sink")
@@ -248,7 +158,7 @@ def test_a_sink_captured_tables_and_archives_on_a_cluster_whose_workers_die(
             assert not (tmp_path / "captured.json").exists()
             cluster.kill_worker(1)
             wait_until(lambda: process.poll() is not None, END_S_MAX, what="the jobs to end")
-            assert process.returncode == 0, _account(cluster, tmp_path)
+            assert process.returncode == 0, account(cluster, tmp_path)
     done = {
         name: json.loads((tmp_path / f"{name}.json").read_text()) for name in ("captured", "sink", "reads")
     }
@@ -276,15 +186,3 @@ def _by_table(spark: SparkSession, to: str) -> dict[str, list[dict[str, Any]]]:
     for name, row in iter_rows(spark, to):
         found.setdefault(name[-1], []).append(row)
     return found
-
-
-def _sorted(spark: SparkSession, to: str) -> list[str]:
-    return sorted(repr((table, sorted(row.items()))) for table, row in iter_rows(spark, to))
-
-
-def _account(cluster: SparkCluster, folder: Path) -> str:
-    """What everybody wrote, for the reader of a failure."""
-    files = [folder / "output", folder / "errors", folder / "spark.log"]
-    files += [folder / "there" / "_headrace" / "spark.log"]
-    texts = [path.read_text(errors="replace")[-6000:] for path in files if path.exists()]
-    return "\n".join([*texts, cluster.log()])
