@@ -11,9 +11,19 @@ import msgspec
 from headrace.errors import DuplicateEntry
 from headrace.log.metadata.owners import Claimant
 from headrace.log.metadata.postgres import PostgresMetadata
-from headrace.log.metadata.rows import JOURNAL, HydrationRow, SchemaMark, SchemaRow, SnapshotRow
+from headrace.log.metadata.rows import (
+    JOURNAL,
+    PROGRESS,
+    HydrationRow,
+    ProgressRow,
+    ReportRow,
+    SchemaMark,
+    SchemaRow,
+    SnapshotRow,
+)
 from headrace.log.postgres.connection import parse_address
 from headrace.log.postgres.store import PostgresStore
+from headrace.wire.passages import Point, encode_points
 from tests.bench import Bench, append
 from tests.postgres import Cluster
 
@@ -56,6 +66,14 @@ def make_log_postgres(path: Path) -> None:
         schema = SchemaRow(FEED, "main", "account", 1, 63, str(bench.tail(FEED).newest), b'{"columns":[]}')
         metadata.schemas.begin(256)
         assert metadata.schemas.keep([schema], 256, SchemaMark(JOURNAL, 1308, 996, 1_760_000_000_000 << 18))
+        metadata.reports.keep(
+            [ReportRow("agent", "agent-1", "anonymous", 1_760_000_000_000, '{"state":"idle"}')]
+        )
+        points = encode_points([Point(62, 1_760_000_000_000, True), Point(64, 1_760_000_001_000, False)])
+        moved = ProgressRow(
+            "listener", "", "listener-1", FEED, "delivered", "inc", "", 1_760_000_001_000, points
+        )
+        metadata.progress.change([PROGRESS.key_of(moved)], lambda _key, _known: moved)
         metadata.keep_snapshot(SnapshotRow(FEED, "inc", 3, "https://db1.example:8480/snapshot", "A" * 43))
         metadata.raise_alarm(
             DuplicateEntry.code,
@@ -95,6 +113,8 @@ def describe_log(dsn: str) -> dict[str, Any]:
         "alarms": [list(row) for row in metadata.alarms()],
         "hydrations": [list(row) for row in metadata.hydrations(FEED)],
         "snapshot": list(metadata.snapshot(FEED) or ()),
+        "reports": [list(row) for row in metadata.reports.all()],
+        "progress": [[*row[:-1], row.points.hex()] for row in metadata.progress.of_feed(FEED)],
         "schemas": [[*row[:-1], row.value.decode()] for row in metadata.schemas.newest(FEED, 0, 9)],
     }
     store.close()

@@ -22,7 +22,16 @@ from headrace.errors import DuplicateEntry
 from headrace.log.files.store import FileStore
 from headrace.log.history import frames_of_range
 from headrace.log.metadata.owners import Claimant
-from headrace.log.metadata.rows import JOURNAL, HydrationRow, SchemaMark, SchemaRow, SnapshotRow
+from headrace.log.metadata.rows import (
+    JOURNAL,
+    PROGRESS,
+    HydrationRow,
+    ProgressRow,
+    ReportRow,
+    SchemaMark,
+    SchemaRow,
+    SnapshotRow,
+)
 from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 from headrace.log.requests import Append, Configure
 from headrace.publisher.attach.selection import AttachRequest
@@ -33,6 +42,7 @@ from headrace.publisher.owner import FeedPlace
 from headrace.runtime.dsn import parse_dsn
 from headrace.wire.entry import decode_entry, digest, encode_half
 from headrace.wire.frame import Area, decode_area
+from headrace.wire.passages import Point, encode_points
 from tests.bench import Bench, append, expecting
 from tests.golden.bases import make_base
 from tests.golden.bookmarks import make_bookmark_file, make_bookmark_tables, make_bookmarks, make_seen
@@ -46,8 +56,8 @@ from tests.postgres import Cluster
 
 FORMATS = Path(__file__).parent / "formats"
 CHANGED_IN = {
-    "data": 6,
-    "log-postgres.sql": 5,
+    "data": 7,
+    "log-postgres.sql": 6,
     "bookmarks.db": 3,
     "bookmarks.ndjson": 2,
     "bookmarks-postgres.sql": 2,
@@ -66,6 +76,13 @@ SCHEMA = SchemaRow(
     "vmapi::vm", "main", "account", 1, 68, str(Lsn(1_760_000_000_000 << 18, 1, 68)), b'{"columns":[]}'
 )
 """The last of ``CHANGES``, as it is kept."""
+
+REPORT = ReportRow("agent", "agent-1", "anonymous", 1_760_000_000_000, '{"state":"idle"}')
+
+MOVED = ProgressRow(
+    "listener", "", "listener-1", "vmapi::vm", "delivered", "inc", "", 1_760_000_001_000,
+    encode_points([Point(62, 1_760_000_000_000, True), Point(64, 1_760_000_001_000, False)]),
+)  # fmt: skip
 
 CHANGES = [
     Change(
@@ -124,6 +141,8 @@ def make_data_folder(folder: Path) -> None:
     metadata.keep_snapshot(OFFER)
     metadata.schemas.begin(256)
     assert metadata.schemas.keep([SCHEMA], 256, SchemaMark(JOURNAL, 1308, 996, 1_760_000_000_000 << 18))
+    metadata.reports.keep([REPORT])
+    metadata.progress.change([PROGRESS.key_of(MOVED)], lambda _key, _known: MOVED)
     metadata.raise_alarm(
         DuplicateEntry.code, "agent-3 was quarantined", bench.clock.ms, feed="acme.orders", agent_id="agent-3"
     )
@@ -176,6 +195,8 @@ def describe_data_folder(folder: Path) -> dict[str, Any]:
         "hydrations": [list(row) for row in metadata.hydrations("vmapi::vm")],
         "snapshot": list(metadata.snapshot("vmapi::vm") or ()),
         "owners": {row.listener_id: metadata.owner(*row[:2]) for row in metadata.listeners("vmapi::vm")},
+        "reports": [list(row) for row in metadata.reports.all()],
+        "progress": [[*row[:-1], row.points.hex()] for row in metadata.progress.of_feed("vmapi::vm")],
         "schemas": [[*row[:-1], row.value.decode()] for row in metadata.schemas.newest("vmapi::vm", 0, 9)],
     }
     store.close()

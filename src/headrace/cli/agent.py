@@ -37,7 +37,8 @@ def run_command(*, config: Path = Path("agent.toml"), takeover: Flag = False, js
     ----------
     config
         Settings (TOML): agent-id, feeds, server, dsn or dsn-file (else HEADRACE_DSN), retention, token-file, ca-file;
-        with snapshot-listen it serves snapshots too (docs/howto/snapshots.md).
+        with health (HOST:PORT) it says there whether it moves (docs/howto/health.md), with snapshot-listen it serves
+        snapshots too (docs/howto/snapshots.md).
     takeover
         Claim the feeds even if another agent owns them. Stop that one first.
     json

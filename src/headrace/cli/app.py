@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "capture": Command("headrace.cli.capture:app", "Capture a MariaDB's binlog into a feed."),
     "log": Command("headrace.cli.log:app", "Check, print and repair the journal of a data folder."),
     "feeds": Command("headrace.cli.feeds:app", "See and change a running server's feeds."),
+    "trace": Command("headrace.cli.trace:app", "Show what became of one entry."),
     "listen": Command("headrace.cli.listen:app", "Follow a feed from a durable bookmark."),
     "wal": Command(
         "headrace.cli.wal:app", "Work with the streams over all feeds, and with what is written from them."

@@ -20,17 +20,19 @@ import msgspec
 from headrace import errors
 from headrace.client.credential import Credential, check_may_send
 from headrace.client.http_problem import judged_by_token, problem_of
+from headrace.client.operator_calls import OperatorCalls, encoded
 from headrace.client.tls import client_context
 from headrace.entries.bookmark import Bookmark
 from headrace.wire import documents as doc
 from headrace.wire.filters import EVERYTHING, EntryFilter
-from headrace.wire.retention_documents import RetentionView, Rotated
 from headrace.wire.schema_documents import SchemaList, SchemaPlace
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5.0
 """A server that does not accept a connection in this time is not there."""
+RETIRED_S = 90.0
+"""Added to the time-out: how long old connections are kept after :meth:`FeedClient.reconnect`; a long poll ends before."""
 
 
 class FramesRange(NamedTuple):
@@ -52,7 +54,7 @@ def place_headers(bookmark: Bookmark | None) -> dict[str, str]:
     return headers
 
 
-class FeedClient:
+class FeedClient(OperatorCalls):
     """A connection pool to one server. Use as ``async with FeedClient(url) as client`` or call :meth:`close`."""
 
     def __init__(
@@ -79,24 +81,40 @@ class FeedClient:
         self._credential = credential
         if credential is not None:
             check_may_send(self.server, insecure=insecure)
+        self._http = self._pool()
+        self._retired: list[tuple[float, httpx.AsyncClient]] = []
+
+    def _pool(self) -> httpx.AsyncClient:
+        credential = self._credential
         try:
-            self._http = httpx.AsyncClient(
+            return httpx.AsyncClient(
                 base_url=self.server,
-                verify=client_context(ca_file) if self.server.startswith("https://") else True,
+                verify=client_context(self.ca_file) if self.server.startswith("https://") else True,
                 event_hooks={"request": [credential.request_hook(self.server)]} if credential else None,
-                timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
+                timeout=httpx.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S),
                 limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
                 trust_env=False,
                 follow_redirects=False,
             )
         except httpx.InvalidURL as error:
             raise errors.Usage(
-                f"{server!r} is not a server address: {error}", hint="Write http://HOST:PORT."
+                f"{self.server!r} is not a server address: {error}", hint="Write http://HOST:PORT."
             ) from None
+
+    async def reconnect(self) -> None:
+        """Use new connections from now on. Calls that are under way go on with theirs until their time-out."""
+        now = asyncio.get_running_loop().time()
+        old, self._http = self._http, self._pool()
+        unused = [one for one in self._retired if one[0] <= now]
+        self._retired = [one for one in self._retired if one[0] > now]
+        self._retired.append((now + self._timeout_s + RETIRED_S, old))
+        for _, pool in unused:
+            await pool.aclose()
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        for pool in (self._http, *(pool for _, pool in self._retired)):
+            await pool.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -132,7 +150,7 @@ class FeedClient:
             snapshot_url=snapshot_url if snapshot_url is not None else msgspec.UNSET,
         )
         return await self._json(
-            "POST", "/publishers/register", doc.PublisherRegistered, content=_encode(body)
+            "POST", "/publishers/register", doc.PublisherRegistered, content=encoded(body)
         )
 
     async def append(
@@ -160,7 +178,7 @@ class FeedClient:
             "POST",
             f"{_feed(feed)}/entries",
             doc.Appended,
-            content=_encode(doc.EntriesIn(entries=list(entries))),
+            content=encoded(doc.EntriesIn(entries=list(entries))),
             headers={name: value for name, value in headers.items() if value is not None},
         )
 
@@ -174,14 +192,14 @@ class FeedClient:
 
     async def configure(self, feed: str, change: doc.ChangeSettings) -> doc.FeedSettings:
         """Change the settings of ``feed``; what ``change`` leaves out stays as it is. Durable when answered."""
-        return await self._json("PUT", f"{_feed(feed)}/settings", doc.FeedSettings, content=_encode(change))
+        return await self._json("PUT", f"{_feed(feed)}/settings", doc.FeedSettings, content=encoded(change))
 
     async def register_listener(
         self, listener_id: str, feed: str, *, hold: bool = False
     ) -> doc.ListenerRegistered:
         """Register a listener; idempotent. Returns the feed's bounds."""
         body = doc.RegisterListener(listener_id=listener_id, change_feed_id=feed, hold=hold)
-        return await self._json("POST", "/listeners/register", doc.ListenerRegistered, content=_encode(body))
+        return await self._json("POST", "/listeners/register", doc.ListenerRegistered, content=encoded(body))
 
     async def poll(
         self,
@@ -272,7 +290,7 @@ class FeedClient:
             lsn=str(bookmark.lsn) if bookmark.lsn is not None else None,
         )
         path = f"/listeners/{quote(listener_id, safe='')}{_feed(feed)}/position"
-        await self._call("PUT", path, content=_encode(body))
+        await self._call("PUT", path, content=encoded(body))
 
     async def feeds(self) -> list[doc.FeedView]:
         """Return all feeds."""
@@ -296,23 +314,6 @@ class FeedClient:
         """Return a table's schema, byte for byte as its entry has it; SchemaNotFound."""
         names = "/".join(quote(name, safe="") for name in (database, table))
         return (await self._call("GET", f"{_feed(feed)}/schemas/{names}/{version}")).content
-
-    async def retention(self) -> RetentionView:
-        """Return what retention keeps and would drop now, and why."""
-        return await self._json("GET", "/retention", RetentionView)
-
-    async def rotate_streams(self) -> int:
-        """Ask the subscribers of this server's open streams to begin a new file; returns how many streams there are."""
-        return (await self._json("POST", "/streams/rotate", Rotated)).streams
-
-    async def alarms(self) -> list[doc.AlarmView]:
-        """Return the alarms, raised ones first."""
-        return (await self._json("GET", "/alarms", doc.AlarmList)).alarms
-
-    async def release(self, agent_id: str) -> list[str]:
-        """Lift the quarantine of ``agent_id``; returns the feeds concerned."""
-        path = f"/publishers/{quote(agent_id, safe='')}/release"
-        return (await self._json("POST", path, doc.Released)).feeds
 
     async def ready(self) -> doc.Health:
         """Return the server's readiness; it is an answer, not an error, when it is not ready."""
@@ -366,10 +367,6 @@ class FeedClient:
         except httpx.RequestError as error:
             reason = str(error) or type(error).__name__
             raise errors.ServerUnreachable(f"{self.server}: {reason}") from None
-
-
-def _encode(body: msgspec.Struct) -> bytes:
-    return msgspec.json.encode(body)
 
 
 def _decode(answer: httpx.Response, kind: type[T]) -> T:

@@ -25,7 +25,7 @@
     │   └── ServerUnreachable       no answer from the server; a write's outcome may be unknown
     └── Stopped, QueryFailed        the process ends and says which command goes on
         ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound, IdentityNeeded   exit 2
-        ├── PortInUse, SourceUnavailable (SourceLocked), PlatformUnsupported, SetupMissing, EntryRefused   exit 1
+        ├── PortInUse, SourceUnavailable (SourceLocked), Stalled, PlatformUnsupported, SetupMissing, EntryRefused   exit 1
         ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt, ControlsTooMany    exit 3
         ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit   3; CheckpointNotFound   1
         ├── SourceForbidden, StoreForbidden, StoreUnsafe, TokenExposed   databases: rights, durability; tokens; exit 3
@@ -166,6 +166,7 @@ from headrace.errors.stops import (
     SourceForbidden,
     SourceLocked,
     SourceUnavailable,
+    Stalled,
     Stopped,
     StoreForbidden,
     StoreUnsafe,
@@ -276,6 +277,7 @@ __all__ = [
     "SourceUnavailable",
     "SourceUnfit",
     "SparkEnded",
+    "Stalled",
     "Stopped",
     "StoreForbidden",
     "StoreUnavailable",

@@ -64,6 +64,14 @@ class SourceLocked(SourceUnavailable):
     hint = "Look who holds it: SHOW PROCESSLIST, or the table information_schema.METADATA_LOCK_INFO."
 
 
+class Stalled(Stopped):
+    """Something waits, and the process has not moved for a minute."""
+
+    code = "stalled"
+    recovery = Recovery.WAIT
+    hint = "The message says what it waits for. It connects anew by itself: docs/howto/health.md."
+
+
 class SourceForbidden(Stopped):
     """The source database does not let this role do what is needed."""
 

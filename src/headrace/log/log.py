@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.entries.feed import check_tenant
 from headrace.entries.lsn import Lsn
-from headrace.errors import FeedNotFound, HeadraceError, JournalCorrupt
+from headrace.errors import FeedNotFound, HeadraceError, JournalCorrupt, Stalled
 from headrace.errors.root import printable
 from headrace.log import history
 from headrace.log.contract import Store
@@ -30,6 +30,7 @@ from headrace.log.troubles import Troubles
 from headrace.log.writer import W, Writer
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk
+from headrace.runtime.progress import STALLED_AFTER_S
 from headrace.wire.frame import Frame
 
 
@@ -277,8 +278,20 @@ class Log:
     @property
     def not_ready(self) -> list[str]:
         """Why appends can't be taken; empty when they can."""
-        reasons = (self._store.not_writable(), self._writer.not_running(), *self.not_readable)
+        reasons = (
+            self._store.not_writable(),
+            self._writer.not_running(),
+            self._stalled(),
+            *self.not_readable,
+        )
         return [printable(reason) for reason in reasons if reason is not None]
+
+    def _stalled(self) -> str | None:
+        """Why appends wait in vain: what the writer hands to the store does not become durable."""
+        busy_s = self._writer.busy_s()
+        if busy_s < STALLED_AFTER_S or self._writer.not_running() is not None:
+            return None
+        return f"appends wait: the store has not made a group durable for {busy_s:.0f} s ({Stalled.code})"
 
     @property
     def not_readable(self) -> list[str]:

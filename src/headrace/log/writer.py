@@ -108,6 +108,7 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._failure: str | None = None
+        self._busy_since: float | None = None
         self._guard = threading.Lock()
         """Held while a request is queued, so that none can follow the one that ends the thread."""
 
@@ -150,6 +151,11 @@ class Writer:
     def not_running(self) -> str | None:
         """Return why the thread ended though nobody stopped it, or None: no append is taken until a restart then."""
         return self._failure
+
+    def busy_s(self) -> float:
+        """For how many seconds the group that is being handled has not been answered; 0 if there is none."""
+        since = self._busy_since
+        return 0.0 if since is None else self._clock.monotonic() - since
 
     def enqueue(self, request: Request, answer: Answer) -> None:
         """Let ``request`` wait for :meth:`handle_waiting`: for who has no event loop, such as a simulator."""
@@ -225,7 +231,9 @@ class Writer:
             self._work.append(first)
         else:
             group, ending = self._gather(first)
+            self._busy_since = self._clock.monotonic()
             self._handle(group)
+            self._busy_since = None
         while self._work:
             self._work[0].do()
             del self._work[0]

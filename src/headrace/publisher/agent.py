@@ -7,17 +7,20 @@ killed at any point, and its next start goes on with nothing lost and nothing tw
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.client.http import FeedClient
-from headrace.errors import AgentFenced, HeadraceError
+from headrace.client.reporting import Reporter, watch
+from headrace.errors import AgentFenced, HeadraceError, Stalled
 from headrace.publisher.databases import open_source, state_reader
 from headrace.publisher.feed_server import FeedServer, SnapshotOffer
-from headrace.publisher.relay import FeedEnded, FeedRelay
+from headrace.publisher.joined import FeedEnded
+from headrace.publisher.relay import FeedRelay
 from headrace.publisher.settings import AgentSettings
 from headrace.publisher.snapshot.serving import SnapshotService
 from headrace.publisher.source import Source
@@ -26,7 +29,10 @@ from headrace.publisher.thread import SourceThread
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.dsn import Dsn
+from headrace.runtime.health import HealthServer, parse_health
 from headrace.runtime.logs import get_logger
+from headrace.runtime.progress import Progress, Standing
+from headrace.runtime.progress_metrics import exposition
 from headrace.runtime.shutdown import wait_for_stop
 
 AWAKE_POLL_S: Final = 0.004
@@ -66,17 +72,20 @@ async def run_agent(
     dsn = settings.find_dsn(environment)
     clock = clock or SystemClock()
     source = SourceThread(lambda: open_source(dsn))
-    client: FeedClient | None = None
-    try:
+    progress = Progress(clock=clock, stalled_after_s=settings.stalled_after_s)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(source.close)
+        if settings.health is not None:
+            stack.enter_context(
+                HealthServer(parse_health(settings.health), progress, partial(exposition, progress))
+            )
         await source.open()
         await source.run(lambda opened: opened.check_outbox())
+        client = reporter = None
         if server is None:
-            client = FeedClient(
-                settings.find_server(environment),
-                token=settings.find_credential(),
-                ca_file=None if settings.ca_file is None else Path(settings.ca_file),
-            )
-            server = client
+            server = client = await stack.enter_async_context(_client(settings, environment))
+            own = await stack.enter_async_context(_client(settings, environment))
+            reporter = Reporter(own, "agent", settings.agent_id, progress)
         offered: list[SnapshotService] = []
 
         def learn_key(feed: str, key: bytes) -> None:
@@ -95,17 +104,32 @@ async def run_agent(
                 backoff=Backoff(delay_s_max=BACKOFF_S_MAX),
                 takeover=takeover,
                 snapshots=offer,
+                work=progress.work(f"relay {feed}", feed=feed),
             )
             for feed in settings.feeds
         ]
         if wanted is not None:
             readers = partial(_reader, dsn, wanted.sql)
             offered.append(SnapshotService(wanted, {relay.feed: relay for relay in relays}, readers, clock))
-        await _Agent(settings, source, relays, clock, offered).run(stop)
-    finally:
-        if client is not None:
-            await client.close()
-        await source.close()
+        await _Agent(settings, source, relays, clock, offered, seen=Seen(progress, reporter, client)).run(
+            stop
+        )
+
+
+def _client(settings: AgentSettings, environment: Mapping[str, str]) -> FeedClient:
+    return FeedClient(
+        settings.find_server(environment),
+        token=settings.find_credential(),
+        ca_file=None if settings.ca_file is None else Path(settings.ca_file),
+    )
+
+
+class Seen(NamedTuple):
+    """How the agent shows itself. ``client``: what is connected anew when a relay is stuck, None: nothing is."""
+
+    progress: Progress
+    reporter: Reporter | None
+    client: FeedClient | None
 
 
 class _Agent:
@@ -118,7 +142,10 @@ class _Agent:
         relays: list[FeedRelay],
         clock: Clock,
         snapshots: Sequence[SnapshotService],
+        *,
+        seen: Seen,
     ) -> None:
+        self._seen = seen
         self._settings = settings
         self._source = source
         self._relays = relays
@@ -132,9 +159,12 @@ class _Agent:
         self._log.info("the agent starts", feeds=list(self._settings.feeds))
         async with asyncio.TaskGroup() as group:
             relays = [group.create_task(self._relay(relay)) for relay in self._relays]
-            works = (self._watch(), self._sweep(), self._await_stop(stop, relays))
+            watching = watch(self._seen.progress, self._ending, self._reconnect)
+            works = (self._watch(), self._sweep(), self._await_stop(stop, relays), watching)
             beside = [group.create_task(work) for work in works]
             serving = [group.create_task(service.run(self._ending)) for service in self._snapshots]
+            if self._seen.reporter is not None:
+                serving.append(group.create_task(self._seen.reporter.run(self._ending)))
             await asyncio.wait(relays)
             self._end()
             if serving:
@@ -187,9 +217,27 @@ class _Agent:
             except HeadraceError as trouble:
                 self._log.warning("the source does not answer", code=trouble.code, detail=trouble.detail)
                 await wait_for_stop(self._ending, backoff.next_delay())
-                if not self._source.is_open or await self._source.run(lambda source: source.is_replaced()):
+                if await self._is_gone():
                     await self._reopen()
             await wait_for_stop(self._ending, AWAKE_POLL_S if busy else ASLEEP_POLL_S)
+
+    async def _reconnect(self, stuck: Sequence[Standing]) -> None:
+        """Begin anew with what does not answer; the relays then join again, from what outbox and feed say.
+
+        A call of the source is left behind only once it has lasted so long itself; the watch then opens the source anew.
+        """
+        if self._seen.client is not None:
+            await self._seen.client.reconnect()
+        waited_s = self._source.busy_s
+        if waited_s >= self._seen.progress.stalled_after_s:
+            self._source.abandon(Stalled(f"the source database has not answered for {waited_s:.0f} s"))
+
+    async def _is_gone(self) -> bool:
+        """Whether to open the source anew; of one that does not even say so it is not known."""
+        try:
+            return not self._source.is_open or await self._source.run(lambda source: source.is_replaced())
+        except HeadraceError:
+            return not self._source.is_open
 
     async def _reopen(self) -> None:
         self._log.warning("opening the source anew")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from headrace.errors import (
     AgentFenced,
@@ -24,12 +24,14 @@ from headrace.errors import (
     Recovery,
     SnapshotUnavailable,
     SourceUnavailable,
+    Stalled,
     TooLarge,
     Unauthenticated,
     Unavailable,
 )
 from headrace.publisher.attach.finding import Finding
 from headrace.publisher.feed_server import FeedServer, SnapshotOffer, decode_key, refused_row
+from headrace.publisher.joined import FeedEnded, Joined
 from headrace.publisher.marked import APPEND_ENTRIES_MAX, MarkedRow, RowPlace, to_entry
 from headrace.publisher.owner import Alarm, FeedPlace, RefusedRow
 from headrace.publisher.source import Source
@@ -38,8 +40,11 @@ from headrace.publisher.thread import SourceThread
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
+from headrace.runtime.progress import Progress, Work
 from headrace.runtime.shutdown import wait_for_stop
 from headrace.wire.documents import PublisherRegistered
+
+T = TypeVar("T")
 
 FLOOR_S: Final = 5.0
 """A pass is made at least this often, whatever the wake-up says."""
@@ -69,26 +74,6 @@ MISPLACED: Final = (FeedRecreated, OutboxBehindFeed, FeedBehindOutbox)
 """Outbox and feed no longer fit together: the feed stops until an operator accepts it as it is."""
 
 
-class FeedEnded(Exception):
-    """The feed can't go on; ``error`` says why. Kept apart from what a repetition may mend.
-
-    FeedRecreated comes from two sides: it is not clear what it means as an answer of the server, so the feed is joined anew;
-    from the comparison with the outbox it is the end.
-    """
-
-    def __init__(self, error: HeadraceError) -> None:
-        super().__init__(error.detail)
-        self.error = error
-
-
-@dataclass(slots=True)
-class Joined:
-    """A registration that holds: the feed's place then, and the opening of the source that it was compared with."""
-
-    place: FeedPlace
-    generation: int
-
-
 class FeedRelay:
     """Relays one feed until ``ending`` is set. Its errors are alarms, in the log and in the outbox database."""
 
@@ -103,8 +88,11 @@ class FeedRelay:
         backoff: Backoff,
         takeover: bool = False,
         snapshots: SnapshotOffer | None = None,
+        work: Work | None = None,
     ) -> None:
+        """``work`` is told how the relay stands."""
         self.feed = feed
+        self._work = work or Progress(clock=clock).work(f"relay {feed}", feed=feed)
         self.wake = asyncio.Event()
         self._agent_id = agent_id
         self._source = source
@@ -145,23 +133,34 @@ class FeedRelay:
     async def _join(self) -> Joined:
         """Register as a new instance, then settle the outbox against where the feed is."""
         generation = self._source.generation
-        registered = await self._register()
+        with self._work.during("the server's answer to the registration"):
+            registered = await self._register()
         self._takeover = False
         if self._alarm is not None and self._alarm[0] in {kind.code for kind in TOKEN}:
             self._go_on()
         place = FeedPlace(registered.incarnation, registered.next_sequence_id, registered.epoch)
         now_ms = self._clock.wall_ms()
         try:
-            resume = await self._source.run(
-                lambda source: source.claim(self.feed, self._agent_id, place, now_ms)
-            )
+            resume = await self._ask(lambda source: source.claim(self.feed, self._agent_id, place, now_ms))
         except MISPLACED as stop:
             raise await self._ended(stop, place) from None
         self._log.info("joined the feed", **place._asdict(), resume=resume._asdict())
         self._check_at, self._copy_at, self._marked_at_ms = 0.0, 0.0, None
         self._stored = False  # claiming a feed takes its alarm back
+        self._work.set_position(place.next_sequence_id - 1)
         self._joined = Joined(place, generation)
         return self._joined
+
+    async def _ask(self, call: Callable[[Source], T], *, generation: int | None = None) -> T:
+        """Run ``call`` on the source, and note whether it answers."""
+        try:
+            with self._work.during("the source database's answer"):
+                answer = await self._source.run(call, generation=generation)
+        except (SourceUnavailable, Stalled):
+            self._work.set_reachable(False)
+            raise
+        self._work.set_reachable(True)
+        return answer
 
     async def _register(self) -> PublisherRegistered:
         instance = str(uuid.uuid4())
@@ -198,7 +197,7 @@ class FeedRelay:
         def begin(source: Source) -> StatePlace:
             return source.begin_snapshot(self.feed, self._agent_id, joined.place.epoch, reader, sink)
 
-        place = await self._source.run(begin, generation=joined.generation)
+        place = await self._source.run(begin, generation=joined.generation, patient=True)
         self.wake.set()
         return place
 
@@ -208,6 +207,7 @@ class FeedRelay:
         Returns at the end, or when the source was opened anew.
         """
         batch = await self._batch()
+        self._work.set_waiting(len(batch))
         while not ending.is_set() and joined.generation == self._source.generation:
             self.wake.clear()
             begun = self._clock.monotonic()
@@ -217,7 +217,10 @@ class FeedRelay:
             await self._check_if_due()
             await self._advance(joined, done, rows_max=0 if ending.is_set() else APPEND_ENTRIES_MAX)
             batch = await self._batch()
-            if not await self._copy() and not batch:
+            copying = await self._copy()
+            self._work.set_waiting(len(batch))
+            if not copying and not batch:
+                self._work.set_trouble(None)
                 await self._wait(min(FLOOR_S, self._copy_at - self._clock.monotonic()))
 
     async def _post(self, batch: list[MarkedRow], joined: Joined) -> RowPlace:
@@ -225,13 +228,14 @@ class FeedRelay:
         self._refused = None
         entries = [to_entry(row, self._agent_id, self.feed) for row in batch]
         try:
-            await self._server.append(
-                self.feed,
-                entries,
-                epoch=joined.place.epoch,
-                incarnation=joined.place.incarnation,
-                marked_at_ms=self._marked_at_ms,
-            )
+            with self._work.during("the server's answer to an append"):
+                await self._server.append(
+                    self.feed,
+                    entries,
+                    epoch=joined.place.epoch,
+                    incarnation=joined.place.incarnation,
+                    marked_at_ms=self._marked_at_ms,
+                )
         except InvalidRequest as refusal:
             self._refused = refused_row(batch, refusal)
             raise
@@ -244,6 +248,7 @@ class FeedRelay:
                 hint="Begin anew without the large columns: see 'A row that is too large' in the how-to.",
             ) from None
         self._backoff.reset()
+        self._work.set_position(batch[-1].sequence_id)
         if self._alarm is not None:
             self._go_on()
         return RowPlace(batch[-1].id, batch[-1].sequence_id)
@@ -263,25 +268,25 @@ class FeedRelay:
             )
 
         # A source opened anew meanwhile may be another database, where ``done`` names other rows.
-        count = await self._source.run(advance, generation=joined.generation)
+        count = await self._ask(advance, generation=joined.generation)
         if count:
             self._marked_at_ms = now_ms
         return count
 
     async def _batch(self) -> list[MarkedRow]:
-        return await self._source.run(lambda source: source.batch(self.feed, self._agent_id))
+        return await self._ask(lambda source: source.batch(self.feed, self._agent_id))
 
     async def _check_if_due(self) -> None:
         """Compare triggers with the catalogue: at start, after a change of the schema, and every minute."""
-        version = await self._source.run(lambda source: source.schema_version())
+        version = await self._ask(lambda source: source.schema_version())
         if version == self._schema_version and self._clock.monotonic() < self._check_at:
             return
-        findings = await self._source.run(lambda source: source.mend(self.feed))
+        findings = await self._ask(lambda source: source.mend(self.feed))
         for finding in findings:
             if finding not in self._findings:
                 self._log.error("alarm", code=finding.kind, table=finding.table, detail=finding.detail)
         # A rebuild changes the schema itself; it, or an attach elsewhere, leaves copies to be made.
-        self._schema_version = await self._source.run(lambda source: source.schema_version())
+        self._schema_version = await self._ask(lambda source: source.schema_version())
         self._copy_at = 0.0
         self._findings = findings
         waits = any(finding.kind.mendable for finding in findings)
@@ -295,7 +300,7 @@ class FeedRelay:
         """
         if self._clock.monotonic() < self._copy_at:
             return False
-        step = await self._source.run(lambda source: source.copy_pending(self.feed))
+        step = await self._ask(lambda source: source.copy_pending(self.feed))
         # Without a copy we look again from time to time: a command may begin or resume one, and be killed.
         self._copy_at = self._clock.monotonic() + (COPY_LOOK_S if step is None else step.wait_s)
         return True
@@ -308,6 +313,7 @@ class FeedRelay:
             pass
 
     async def _wait_after(self, trouble: HeadraceError, ending: asyncio.Event) -> None:
+        self._work.set_trouble(trouble)
         await self._note_trouble(trouble)
         delay = max(self._backoff.next_delay(), trouble.retry_after_s or 0.0)
         self._log.warning("trying again", code=trouble.code, detail=trouble.detail, delay_s=round(delay, 3))
@@ -338,11 +344,15 @@ class FeedRelay:
         if now - self._trouble_at >= TROUBLE_S:  # the last one is long over
             self._trouble_since = now
         self._trouble_at = now
-        told = isinstance(trouble, SourceUnavailable) or trouble.recovery_of_publisher is Recovery.ATTEND
+        told = (
+            isinstance(trouble, (SourceUnavailable, Stalled))
+            or trouble.recovery_of_publisher is Recovery.ATTEND
+        )
         if now - self._trouble_since >= TROUBLE_S and not told:
             await self._raise_alarm(trouble)
 
     async def _ended(self, error: HeadraceError, place: FeedPlace | None = None) -> FeedEnded:
+        self._work.set_trouble(error)
         await self._raise_alarm(error, place)
         return FeedEnded(error)
 
@@ -369,7 +379,7 @@ class FeedRelay:
             next_sequence_id=0 if place is None else place.next_sequence_id,
         )
         try:
-            await self._source.run(lambda source: source.set_alarm(self.feed, alarm))
+            await self._ask(lambda source: source.set_alarm(self.feed, alarm))
             self._stored = True
-        except SourceUnavailable as trouble:
+        except (SourceUnavailable, Stalled) as trouble:
             self._log.warning("the alarm could not be stored", detail=trouble.detail)

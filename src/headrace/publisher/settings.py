@@ -15,6 +15,7 @@ from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import ConfigInvalid, InvalidRequest
 from headrace.publisher.snapshot.settings import MAX_AGE_S_MIN, SnapshotSettings, check_url, parse_listen
 from headrace.runtime.dsn import Dsn, find_dsn
+from headrace.runtime.health import parse_health
 from headrace.runtime.settings import Settings, load_toml, parse_duration, parse_size
 
 SERVER_DEFAULT: Final = "http://127.0.0.1:8470"
@@ -25,9 +26,10 @@ class AgentSettings(Settings, frozen=True):
 
     ``agent_id`` is permanent once used: rows and feeds carry it. The source is ``dsn``, else the first line of ``dsn_file``,
     else ``HEADRACE_DSN``. ``retention`` is how long processed rows stay in the outbox (``48h``), from which a feed that lost
-    entries can still be filled again. ``ca_file`` (PEM) holds the authorities of which the server's
-    certificate may be, else that of ``HEADRACE_TLS_CA``. The keys for snapshots (docs/howto/snapshots.md) mean something
-    with ``snapshot_listen`` only.
+    entries can still be filled again. ``health`` (HOST:PORT) is where health is served; a feed that does not move for
+    ``stalled_after`` though rows wait is stuck (docs/howto/health.md). ``ca_file`` (PEM) holds the authorities of which the
+    server's certificate may be, else that of ``HEADRACE_TLS_CA``. The keys for snapshots (docs/howto/snapshots.md) mean
+    something with ``snapshot_listen`` only.
     """
 
     agent_id: str
@@ -38,6 +40,8 @@ class AgentSettings(Settings, frozen=True):
     retention: str = "48h"
     token_file: str | None = None
     ca_file: str | None = None
+    health: str | None = None
+    stalled_after: str = "60s"
     snapshot_listen: str | None = None
     snapshot_url: str | None = None
     snapshot_dir: str = "headrace-snapshots"
@@ -64,6 +68,10 @@ class AgentSettings(Settings, frozen=True):
         if not self.feeds or len(set(self.feeds)) < len(self.feeds):
             raise ConfigInvalid("feeds: name each feed once", hint='Write feeds = ["shop"].')
         parse_duration(self.retention, "retention")
+        if self.health is not None:
+            parse_health(self.health)
+        if self.stalled_after_s <= 0:
+            raise ConfigInvalid("stalled-after: is no time", hint="Write 60s.")
         if self.dsn is not None and self.dsn_file is not None:
             raise ConfigInvalid("dsn and dsn-file are both given", hint="Keep one of the two.")
         self._check_snapshots()
@@ -115,6 +123,11 @@ class AgentSettings(Settings, frozen=True):
     def retention_s(self) -> float:
         """How long processed rows stay in the outbox, in seconds."""
         return parse_duration(self.retention, "retention")
+
+    @property
+    def stalled_after_s(self) -> float:
+        """After how many seconds without progress a feed's relay counts as stuck."""
+        return parse_duration(self.stalled_after, "stalled-after")
 
     def find_snapshots(self) -> SnapshotSettings | None:
         """Return how snapshots are to be served, None if they are not; ConfigInvalid for a token file without a token."""

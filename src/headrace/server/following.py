@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from headrace.errors import FeedRecreated
 from headrace.log.log import Log
@@ -46,10 +46,16 @@ class Looks:
         return await run_sized(entries, render, piece, portion, form)
 
 
+class Gives(Protocol):
+    """Is told that a reader begins behind ``place``, or (``begins`` False) that it was given all it wants up to there."""
+
+    def __call__(self, tail: FeedTail, place: int, portion: Portion, *, begins: bool) -> None: ...
+
+
 class Follower:
     """One reader of one feed. ``after`` is its place: all that it has looked at."""
 
-    __slots__ = ("_form", "_looks", "_portion", "_saw", "_waits", "after", "tail")
+    __slots__ = ("_form", "_gives", "_looks", "_portion", "_saw", "_waits", "after", "tail")
 
     def __init__(
         self,
@@ -57,14 +63,21 @@ class Follower:
         waits: Waits,
         place: tuple[FeedTail, int],
         portion: tuple[Portion, Form],
-        saw: Callable[[], Awaitable[None]],
+        told: tuple[Callable[[], Awaitable[None]], Gives],
     ) -> None:
-        """``place``: the feed, and the sequence id after which to begin. ``saw`` is told that the reader is still there."""
+        """``place``: the feed, and the sequence id after which to begin. ``told``: is told that the reader is still there,
+        and how far it was given the feed.
+        """
         self.tail, self.after = place
         self._looks = looks
         self._waits = waits
         self._portion, self._form = portion
-        self._saw = saw
+        self._saw, self._gives = told
+        self._gives(self.tail, self.after, self._portion, begins=True)
+
+    def given(self, rendered: Rendered) -> None:
+        """Note that the connection has taken this answer."""
+        self._gives(self.tail, rendered.last_sequence_id, self._portion, begins=False)
 
     def is_stopping(self) -> bool:
         """Tell whether the server is about to stop: nothing is waited for any more."""

@@ -12,8 +12,9 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest, MetadataCorrupt
 from headrace.log.metadata.owners import ANYBODY, Claimant
 from headrace.log.tail import FeedTail
+from headrace.server import recording
 from headrace.server.core import Core, try_to_keep
-from headrace.server.following import Follower, Looks
+from headrace.server.following import Follower, Gives, Looks
 from headrace.server.hydration import Hydrations, check_listener
 from headrace.server.reading import (
     STORED_BYTES_MAX,
@@ -26,6 +27,7 @@ from headrace.server.reading import (
 )
 from headrace.server.rendering import Form, Portion, Rendered
 from headrace.wire import documents as doc
+from headrace.wire.filters import EVERYTHING
 
 SEEN_EVERY_S: Final = 5.0
 """How often it is written down which listeners have polled: one transaction for all of them, not one a poll."""
@@ -41,6 +43,7 @@ class ReaderCases(Core):
     """What readers ask for, one method each."""
 
     hydrations: Hydrations
+    progress: recording.Recorder
     _looks: Looks
     _registered: dict[tuple[str, str, Claimant], float]
     """Listener id, feed, who may ask for it -> until when that is believed."""
@@ -111,7 +114,23 @@ class ReaderCases(Core):
         tail, after = await self.hydrations.resolve(tail, start, known, listener_id)
         check_retained(tail, after + 1)
         saw = partial(self._saw, listener_id, feed)
-        return Follower(self._looks, self._waits, (tail, after), (portion or Portion(), form), saw)
+        told = (saw, self._gives(listener_id))
+        return Follower(self._looks, self._waits, (tail, after), (portion or Portion(), form), told)
+
+    def _gives(self, listener_id: str) -> Gives:
+        """Return what notes up to where a listener was given a feed; see :class:`Follower`."""
+
+        def note(tail: FeedTail, place: int, portion: Portion, *, begins: bool) -> None:
+            wanted = "" if portion.wanted == EVERYTHING else portion.wanted.stored() or ""
+            who = recording.listener(listener_id, tail.name)
+            note_place = self.progress.asked if begins else self.progress.passed
+            note_place(who, recording.Step.DELIVERED, place, tail.incarnation, wanted)
+
+        return note
+
+    def note_given(self, feed: str, listener_id: str, portion: Portion, rendered: Rendered) -> None:
+        """Note that the connection of a poll has taken its answer."""
+        self._gives(listener_id)(self.log.tail(feed), rendered.last_sequence_id, portion, begins=False)
 
     async def register_listener(
         self, ask: doc.RegisterListener, who: Claimant = ANYBODY
@@ -161,6 +180,8 @@ class ReaderCases(Core):
             str(lsn) if lsn is not None else None,
             self._clock.wall_ms(),
         )
+        who_moved = recording.listener(listener_id, feed)
+        self.progress.passed(who_moved, recording.Step.ACKED, place.sequence_id, place.incarnation)
         return doc.Position(
             listener_id=listener_id,
             change_feed_id=feed,

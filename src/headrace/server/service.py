@@ -1,7 +1,8 @@
 """The use cases, one method each; HTTP and gRPC only translate them. Refusals are :mod:`headrace.errors`.
 
 What publishers ask for is in ``publishers.py``, what readers ask for in ``readers.py``, what operators ask for in
-``operators.py``. Here is what joins them: their common state, and how it begins and ends.
+``operators.py``, what became of an entry in ``tracing``. Here is what joins them: their common state, and how it begins and
+ends.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from headrace.server.hydration import Hydrations
 from headrace.server.operators import OperatorCases
 from headrace.server.publishers import PublisherCases
 from headrace.server.readers import ReaderCases
+from headrace.server.recording import Recorder
+from headrace.server.reports import Reports
 from headrace.server.retention.loop import Retention
 from headrace.server.schemas import Schemas
 from headrace.server.snapshots import Origin, Snapshots
+from headrace.server.tracing.cases import TraceCases
 
 logger = get_logger("server")
 
@@ -31,7 +35,7 @@ DAMAGE_LOOK_EVERY_S: Final = 3600.0
 """How often it is looked whether damage that an alarm tells of is still there; and once at start."""
 
 
-class Service(PublisherCases, ReaderCases, OperatorCases):
+class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
     """The server's use cases over one log."""
 
     def __init__(
@@ -52,9 +56,11 @@ class Service(PublisherCases, ReaderCases, OperatorCases):
         self._looking_again: asyncio.Task[None] | None = None
         self._damage_ended = asyncio.Event()
         self.on_rotate = []
+        self.progress = Recorder(log, self._clock)
         self.retention = Retention(log, self._clock, self._note_seen)
         self.hydrations = Hydrations(log, self._clock)
         self.schemas = Schemas(log)
+        self.reports = Reports(log, self._clock)
         self.snapshots = Snapshots(log, self._clock, snapshot_allow, local=snapshot_local)
 
     async def start(self) -> None:
@@ -64,6 +70,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases):
                 await self._alarm_of_quarantine(tail.name, mark.agent_id, mark.sequence_id)
         await self.retention.start()
         await self.schemas.start()
+        await self.progress.start()
         self._looking_again = asyncio.create_task(self._look_again_at_damage())
 
     async def close(self) -> None:
@@ -75,6 +82,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases):
             await self._looking_again
         await self.retention.close()
         await self.schemas.close()
+        await self.progress.close()
         await self._note_seen()
 
     def stop_waiting(self) -> None:

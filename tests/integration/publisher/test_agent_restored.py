@@ -21,7 +21,8 @@ from headrace.errors import (
 from headrace.publisher.agent import run_agent
 from headrace.publisher.attach.selection import AttachRequest
 from headrace.publisher.attaching import attach_tables
-from headrace.publisher.relay import FeedEnded, FeedRelay
+from headrace.publisher.joined import FeedEnded
+from headrace.publisher.relay import FeedRelay
 from headrace.publisher.settings import AgentSettings
 from headrace.publisher.sqlite.source import SqliteSource
 from headrace.publisher.thread import SourceThread

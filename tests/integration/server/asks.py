@@ -11,11 +11,13 @@ import httpx
 
 from headrace.server.http.openapi import openapi_document
 from headrace.server.http.routes import ROUTES
+from tests.reports import report
 from tests.servers import Feed, ServerProcess, changes, code_of
 
 FEED, AGENT, LISTENER = "f", "agent-1", "listener-1"
 SNAPSHOT_URL = "http://127.0.0.1:9/snapshot"
 
+OF_REPORT = {"{kind}": "agent", "{name}": AGENT}
 OF_SCHEMA = {"{database}": "d", "{table}": "t", "{version}": "1"}
 
 Refusal = tuple[str, int, str]
@@ -43,6 +45,7 @@ class Ask:
             "{listener-id}": self.listener,
             "{agent-id}": self.agent,
             **OF_SCHEMA,
+            **OF_REPORT,
         }
         parts = self.call.partition(" ")[2].split("/")
         return "/".join(quote(named.get(part, part), safe="") for part in parts)
@@ -66,6 +69,7 @@ ASKS = {
         Ask(f"POST {OF_LISTENER}/hydration", body={}),
         Ask(f"DELETE {OF_LISTENER}/hydration"),
         Ask(f"GET {OF_FEED}/snapshot", {"listener-id": LISTENER}),
+        Ask(f"GET {OF_FEED}/trace", {"sequence-id": "1"}),
         Ask(f"GET {OF_FEED}/schemas"),
         Ask(f"GET {OF_FEED}/schemas/{'/'.join(OF_SCHEMA)}"),
         Ask("GET /feeds"),
@@ -73,6 +77,8 @@ ASKS = {
         Ask("GET /retention"),
         Ask("POST /streams/rotate"),
         Ask("GET /alarms"),
+        Ask("PUT /reports/{kind}/{name}", body=report(FEED)),
+        Ask("GET /reports"),
         Ask("GET /healthz"),
         Ask("GET /readyz"),
         Ask("GET /metrics"),

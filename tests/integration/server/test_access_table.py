@@ -19,6 +19,7 @@ from headrace.client.channel import open_channel
 from headrace.server.http.routes import ROUTES
 from headrace.wire.generated import log_pb2, wal_pb2
 from tests.identity import Issuer
+from tests.reports import report
 from tests.secured import SecuredServer, secured
 from tests.servers import Feed, changes, code_of
 
@@ -65,6 +66,7 @@ CALLS: dict[tuple[str, str], set[str]] = {
     ("POST", "/listeners/{listener-id}/feeds/{change-feed-id}/hydration"): LISTENERS,
     ("DELETE", "/listeners/{listener-id}/feeds/{change-feed-id}/hydration"): LISTENERS,
     ("GET", "/feeds/{change-feed-id}/snapshot"): LISTENERS,
+    ("GET", "/feeds/{change-feed-id}/trace"): LISTENERS,
     ("GET", "/feeds/{change-feed-id}/schemas"): SEERS,
     ("GET", "/feeds/{change-feed-id}/schemas/{database}/{table}/{version}"): SEERS,
     ("GET", "/feeds"): EVERYBODY,
@@ -72,6 +74,8 @@ CALLS: dict[tuple[str, str], set[str]] = {
     ("GET", "/retention"): {"admin"},
     ("POST", "/streams/rotate"): {"admin"},
     ("GET", "/alarms"): {"admin"},
+    ("PUT", "/reports/{kind}/{name}"): PUBLISHERS,
+    ("GET", "/reports"): {"admin"},
     ("GET", "/healthz"): ALL,
     ("GET", "/readyz"): ALL,
     ("GET", "/metrics"): {"admin"},
@@ -86,12 +90,14 @@ BODIES: Mapping[str, Any] = {
     "/listeners/register": {"listener-id": "listener-1", "change-feed-id": FEED},
     "/listeners/{listener-id}/feeds/{change-feed-id}/position": {"incarnation": "x", "sequence-id": 0},
     "/listeners/{listener-id}/feeds/{change-feed-id}/hydration": {},
+    "/reports/{kind}/{name}": report(FEED),
 }
 QUERIES: Mapping[str, str] = {
     "/feeds/{change-feed-id}/entries": "beg-sequence-id=1",
     "/feeds/{change-feed-id}/poll": "listener-id=listener-1&timeout-ms=0",
     "/feeds/{change-feed-id}/stream": "listener-id=listener-1",
     "/feeds/{change-feed-id}/snapshot": "listener-id=listener-1",
+    "/feeds/{change-feed-id}/trace": "sequence-id=1",
 }
 
 APPEND = log_pb2.AppendRequest(feed=FEED, producer_id="agent-1").SerializeToString()
@@ -148,6 +154,7 @@ def test_who_gets_in_over_http(
 ) -> None:
     address = path.replace("{change-feed-id}", quote(FEED, safe=""))
     address = address.replace("{agent-id}", "agent-1").replace("{listener-id}", "listener-1")
+    address = address.replace("{kind}", "agent").replace("{name}", f"agent-of-{caller}")
     query = QUERIES.get(path, "") if method == "GET" else ""
     body = BODIES.get(path) if method != "GET" else None
     with (

@@ -57,7 +57,13 @@ SHUT_MAX = 3
 each of them once for what it can do.
 """
 
-KNOWN = {"change-feed-id": FEED, "listener-id": LISTENER, "agent-id": Feed.agent}
+KNOWN = {
+    "change-feed-id": FEED,
+    "listener-id": LISTENER,
+    "agent-id": Feed.agent,
+    "kind": "agent",
+    "name": "reporter-1",
+}
 
 
 def _seed(server: ServerProcess) -> None:

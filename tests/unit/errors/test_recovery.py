@@ -26,6 +26,7 @@ OTHERWISE: dict[str, tuple[Recovery, Recovery]] = {
     "offset-mismatch": (Recovery.REGISTER, Recovery.REGISTER),
     "source-unavailable": (Recovery.WAIT, Recovery.WAIT),
     "source-locked": (Recovery.WAIT, Recovery.WAIT),
+    "stalled": (Recovery.WAIT, Recovery.WAIT),
     "stream-failed": (Recovery.WAIT, Recovery.WAIT),
     "table-not-found": (Recovery.ATTEND, Recovery.ATTEND),
     "unauthenticated": (Recovery.ATTEND, Recovery.ATTEND),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from headrace.errors import DiskReserve, HeadraceError, WriterStopped, refusal_o
 from headrace.log.contract import Begin
 from headrace.log.log import Log, LogSettings
 from headrace.server.service import Service
+from headrace.testing.clock import ManualClock
 from headrace.testing.disk import FaultyDisk
 from tests.bench import append, register
 from tests.waiting import async_wait_until
@@ -119,3 +121,31 @@ async def test_nobody_waits_for_a_writer_that_has_ended(
         assert service.not_appending()
         assert not service.not_reading()
         await async_wait_until(lambda: [row.code for row in log.metadata.alarms()] == ["writer-stopped"])
+
+
+async def test_a_store_that_confirms_nothing_for_a_minute_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, go_on = ManualClock(), threading.Event()
+    log = Log.open(tmp_path, settings=LogSettings(disk_reserve_bytes=RESERVE), clock=clock, disk=RoomyDisk())
+    await log.start()
+    await log.register(register("f"))
+    put = log.store.put
+
+    def hang(*given: Any) -> Any:
+        go_on.wait(WAIT_S_MAX)
+        return put(*given)
+
+    monkeypatch.setattr(log.store, "put", hang)
+    clock.seconds += 1_000
+    assert log.not_ready == [], "nothing waits, however long"
+    waiting = asyncio.create_task(log.append(append("f", "x")))
+    await async_wait_until(lambda: log._writer._busy_since is not None)
+    clock.seconds += 59.9
+    assert log.not_ready == []
+    clock.seconds += 0.1
+    assert "for 60 s (stalled)" in log.not_ready[0]
+    go_on.set()
+    assert (await waiting).first_sequence_id == 1
+    await async_wait_until(lambda: log.not_ready == [], what="the writer to be done with the group")
+    await log.close()

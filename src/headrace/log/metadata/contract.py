@@ -11,7 +11,7 @@ can't be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from headrace.log.metadata.damages import Damages
@@ -20,7 +20,10 @@ from headrace.log.metadata.rows import (
     TABLES,
     AlarmRow,
     HydrationRow,
+    Key,
     ListenerRow,
+    ProgressRow,
+    ReportRow,
     RowDamage,
     SchemaMark,
     SchemaRow,
@@ -35,6 +38,10 @@ __all__ = [
     "HydrationRow",
     "ListenerRow",
     "Metadata",
+    "ProgressRow",
+    "ProgressRows",
+    "ReportRow",
+    "ReportRows",
     "RowDamage",
     "SchemaMark",
     "SchemaRow",
@@ -70,12 +77,45 @@ class SchemaRows(Protocol):
         """Return the newest schema of each table of ``feed``, those above the sequence id ``after``, in its order."""
 
 
+class ProgressRows(Protocol):
+    """Up to where consumers had come when: for people alone, who ask what became of an entry. Nothing is decided by it."""
+
+    def of_feed(self, feed: str) -> list[ProgressRow]:
+        """Return what is known of those who read ``feed``, or (empty) of those who go along all feeds."""
+
+    def change(
+        self, keys: Collection[Key], change: Callable[[Key, ProgressRow | None], ProgressRow | None]
+    ) -> None:
+        """Keep for each key what ``change`` makes of its row; one transaction for all. None: nothing is to be kept.
+
+        ``change`` gets None where there is no row or it is damaged, which is then written anew. It may be called twice.
+        """
+
+    def forget(self, moved_before_ms: int, rows_max: int) -> int:
+        """Remove rows of what has not moved since, so many at most, and return how many."""
+
+
+class ReportRows(Protocol):
+    """What processes last said of themselves: for people alone. Nothing is decided by it."""
+
+    def keep(self, rows: Sequence[ReportRow]) -> None:
+        """Keep these as the last of their processes; one transaction for all. What was said later than a row stays."""
+
+    def all(self) -> list[ReportRow]:
+        """Return the last report of every process, by kind and name."""
+
+    def forget(self, reported_before_ms: int, rows_max: int) -> int:
+        """Remove reports that are older, so many at most, and return how many."""
+
+
 class Metadata(Protocol):
     """The metadata database of one log."""
 
     damages: Damages
     """Rows that failed their checksum when they were last read."""
     schemas: SchemaRows
+    progress: ProgressRows
+    reports: ReportRows
 
     def check(self, tables: Sequence[Table[Any]] = TABLES) -> list[RowDamage]:
         """Read every row of ``tables``, and return the rows that fail their checksum, those met in other tables too."""

@@ -22,6 +22,8 @@ from headrace.log.metadata.contract import (
 )
 from headrace.log.metadata.damages import Damages
 from headrace.log.metadata.owners import ANYBODY, Claimant, check_room, owner_after
+from headrace.log.metadata.postgres_progress import PostgresProgress
+from headrace.log.metadata.postgres_reports import PostgresReports
 from headrace.log.metadata.postgres_rows import Session, columns_of, locked_row, put_rows, stored_rows
 from headrace.log.metadata.postgres_schema import lacks_checksums, present_tables, shown, upgrade
 from headrace.log.metadata.postgres_schemas import PostgresSchemas
@@ -67,6 +69,8 @@ class PostgresMetadata(Metadata):
         self._pool = pool
         self.damages = Damages(shown)
         self.schemas = PostgresSchemas(self._run, self.damages)
+        self.progress = PostgresProgress(self._run, self.damages)
+        self.reports = PostgresReports(self._run, self.damages)
         pool.run(upgrade)
         self.check()
 

@@ -110,6 +110,38 @@ class SchemaRow(NamedTuple):
     value: bytes
 
 
+class ProgressRow(NamedTuple):
+    """Up to where something had come when: see ``headrace.wire.passages``, which ``points`` are bytes of.
+
+    ``consumer``: ``listener``, ``subscriber`` or ``journal``. ``subject`` and ``name``: who. ``feed``: empty for who goes
+    along all feeds; its places are LSNs then, and positions of the journal itself. ``step``: ``delivered``, ``acked`` or
+    ``durable``. ``incarnation``: of the feed, empty for all feeds. ``wanted``: the filter that it asked with last.
+    """
+
+    consumer: str
+    subject: str
+    name: str
+    feed: str
+    step: str
+    incarnation: str
+    wanted: str
+    moved_at_ms: int
+    points: bytes
+
+
+class ReportRow(NamedTuple):
+    """The last that a process said of itself: ``kind`` (agent, capture, …) and ``name`` are whose it is.
+
+    ``subject``: of the token that it reported with. ``reported_at_ms``: when the server got it. ``document``: JSON.
+    """
+
+    kind: str
+    name: str
+    subject: str
+    reported_at_ms: int
+    document: str
+
+
 JOURNAL: Final = "journal"
 """The name of the one :class:`SchemaMark`."""
 
@@ -169,15 +201,18 @@ SNAPSHOT: Final = Table("snapshot", SnapshotRow._fields, 1, SnapshotRow)
 OWNER: Final = Table("listener_owner", OwnerRow._fields, 2, OwnerRow)
 SCHEMA: Final = Table("table_schema", SchemaRow._fields, 4, SchemaRow)
 SCHEMA_MARK: Final = Table("schema_mark", SchemaMark._fields, 1, SchemaMark)
+PROGRESS: Final = Table("progress", ProgressRow._fields, 5, ProgressRow)
+REPORT: Final = Table("report", ReportRow._fields, 2, ReportRow)
 FORMAT: Final = Table("format", FormatVersion._fields, 0, FormatVersion)
 TABLES: Final[tuple[Table[Any], ...]] = (
-    LISTENER, SUBSCRIBER, ALARM, HYDRATION, SNAPSHOT, OWNER, SCHEMA, SCHEMA_MARK,
+    LISTENER, SUBSCRIBER, ALARM, HYDRATION, SNAPSHOT, OWNER, SCHEMA, SCHEMA_MARK, PROGRESS, REPORT,
 )  # fmt: skip
 """Those whose rows stand for themselves: one that is damaged concerns no other."""
 ADDED: Final[dict[int, tuple[Table[Any], ...]]] = {
     3: (HYDRATION, SNAPSHOT),
     4: (OWNER,),
     5: (SCHEMA, SCHEMA_MARK),
+    6: (PROGRESS, REPORT),
 }
 """Those that a format added, by its version. Format 2 had all the others."""
 OF_LISTENER: Final = frozenset({LISTENER.name, HYDRATION.name, OWNER.name})
@@ -224,6 +259,8 @@ class RowDamage(NamedTuple):
         """The feed it is about, empty if it is about none."""
         if self.table in {SNAPSHOT.name, SCHEMA.name}:
             return _shown(self.key[0])
+        if self.table == PROGRESS.name:
+            return _shown(self.key[3])
         return _shown(self.key[1]) if self.table in OF_LISTENER else ""
 
     @property
@@ -235,6 +272,10 @@ class RowDamage(NamedTuple):
             return "/".join(_shown(part) for part in self.key if part != "")
         if self.table == SCHEMA.name:
             return f"schema {'/'.join(map(_shown, self.key[1:]))}"
+        if self.table == PROGRESS.name:
+            return f"progress {'/'.join(map(_shown, self.key))}"
+        if self.table == REPORT.name:
+            return f"report {'/'.join(map(_shown, self.key))}"
         return f"{self.table} {_shown(self.key[0])}"
 
     def error(self) -> MetadataCorrupt:

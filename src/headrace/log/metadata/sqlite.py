@@ -41,6 +41,8 @@ from headrace.log.metadata.rows import (
     Table,
     snapshot_of,
 )
+from headrace.log.metadata.sqlite_progress import SqliteProgress
+from headrace.log.metadata.sqlite_reports import SqliteReports
 from headrace.log.metadata.sqlite_rows import known_row, put_rows, stored_rows, write_rows
 from headrace.log.metadata.sqlite_schema import BROKEN, check_versions, lenient_text, open_tables, read_only
 from headrace.log.metadata.sqlite_schemas import SqliteSchemas
@@ -88,6 +90,8 @@ class SqliteMetadata(Metadata):
         """
         self.damages = Damages(lambda table: f"{path}: table {table}")
         self.schemas = SqliteSchemas(self._use, self._change, self.damages)
+        self.progress = SqliteProgress(self._use, self._change, self.damages)
+        self.reports = SqliteReports(self._use, self._change, self.damages)
         self._guard = threading.Lock()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._database.text_factory = lenient_text

@@ -1,4 +1,4 @@
--- The metadata database: what the journal does not hold. Format 5: docs/formats/metadata.md.
+-- The metadata database: what the journal does not hold. Format 6: docs/formats/metadata.md.
 -- crc is the row's checksum.
 
 CREATE TABLE IF NOT EXISTS format (
@@ -87,6 +87,30 @@ CREATE TABLE IF NOT EXISTS schema_mark (
     frame_position INTEGER NOT NULL,    -- where the frame begins that ends there, 0 if none does
     global_ts      INTEGER NOT NULL,    -- its timestamp
     crc            INTEGER
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS progress (
+    consumer    TEXT NOT NULL,          -- listener, subscriber or journal
+    subject     TEXT NOT NULL,          -- of a subscriber's token
+    name        TEXT NOT NULL,
+    feed        TEXT NOT NULL,          -- empty: along all feeds
+    step        TEXT NOT NULL,          -- delivered, acked or durable
+    incarnation TEXT NOT NULL,          -- of the feed
+    wanted      TEXT NOT NULL,          -- the filter that it asked with last
+    moved_at_ms INTEGER NOT NULL,
+    points      BLOB NOT NULL,          -- when it had come how far
+    crc         INTEGER,
+    PRIMARY KEY (feed, consumer, subject, name, step)
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS report (
+    kind           TEXT NOT NULL,       -- agent, capture, listener, backup or pipeline
+    name           TEXT NOT NULL,
+    subject        TEXT NOT NULL,       -- of the token that reported it
+    reported_at_ms INTEGER NOT NULL,    -- when the server got it
+    document       TEXT NOT NULL,       -- the report, as JSON
+    crc            INTEGER,
+    PRIMARY KEY (kind, name)
 ) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX IF NOT EXISTS alarm_standing ON alarm (code, feed, agent_id) WHERE cleared_at_ms IS NULL;

@@ -92,7 +92,7 @@ class GrpcFace:
         """Begin to answer. Health and reflection need no token; without a verifier nothing does."""
         clock = clock or SystemClock()
         door = Door(verifier, clock)
-        self._subscriptions = Subscriptions(log, clock=clock, terms=terms)
+        self._subscriptions = Subscriptions(log, clock=clock, terms=terms, progress=service.progress)
         await self._subscriptions.start()
         service.retention.on_due.append(self._subscriptions.rotate)
         service.on_rotate.append(self._subscriptions.rotate)

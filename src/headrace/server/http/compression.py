@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from collections.abc import Callable
 from typing import Final
 
 import zstandard
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from headrace.server.http.bodies import JSON_TYPE
 from headrace.server.rendering import Rendered
@@ -45,9 +47,17 @@ def compress(content: bytes | memoryview, coding: str) -> bytes:
 class RenderedResponse(Response):
     """An answer that others may get too: it is compressed once for all of them."""
 
-    def __init__(self, rendered: Rendered) -> None:
+    def __init__(self, rendered: Rendered, on_given: Callable[[], None] | None = None) -> None:
+        """``on_given`` is called once the connection has taken the answer."""
         super().__init__(rendered.content, media_type=JSON_TYPE)
         self.rendered = rendered
+        self._on_given = on_given
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        await super().__call__(scope, receive, send)
+        if self._on_given is not None:
+            self._on_given()
 
 
 async def encoded(request: Request, response: Response) -> Response:

@@ -92,6 +92,8 @@ class EventStream(Response):
                 break
             if not await self._push(send, found.content if found is not None else _COMMENT):
                 return False
+            if found is not None:
+                follower.given(found)
         return True
 
     async def _push(self, send: Send, data: bytes) -> bool:

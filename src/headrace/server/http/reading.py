@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from msgspec import UNSET
 from starlette.responses import Response
@@ -51,16 +52,19 @@ async def poll(service: Service, call: Call) -> Response:
     """Answer a long poll."""
     query = call.query(parameters.PollQuery)
     start = query.start()
+    feed, portion = call.path[FEED], Portion(query.limit, query.limit_bytes, query.wanted())
     rendered = await service.poll(
-        call.path[FEED],
+        feed,
         query.listener_id,
         start,
         timeout_ms=query.timeout_ms,
         known=_known(call.headers(parameters.PlaceHeaders).known(), start),
-        portion=Portion(query.limit, query.limit_bytes, query.wanted()),
+        portion=portion,
         who=claimant_of(call.grant),
     )
-    return RenderedResponse(rendered)
+    if await call.request.is_disconnected():  # nobody is given anything
+        return RenderedResponse(rendered)
+    return RenderedResponse(rendered, partial(service.note_given, feed, query.listener_id, portion, rendered))
 
 
 async def stream(service: Service, call: Call) -> Response:

@@ -11,7 +11,7 @@ from headrace import errors
 from headrace.access.grants import EVERYTHING
 from headrace.server.decoding import decode_entries
 from headrace.server.guard import May, claimant_of
-from headrace.server.http import parameters, reading, schemas, snapshots
+from headrace.server.http import parameters, reading, reports, schemas, snapshots, tracing
 from headrace.server.http.bodies import BODY_BYTES_MAX, JSON_TYPE, NDJSON_TYPE, content_type
 from headrace.server.http.event_stream import EVENTS_TYPE
 from headrace.server.http.openapi import openapi_document
@@ -21,8 +21,10 @@ from headrace.server.service import Service
 from headrace.server.workload import run_sized
 from headrace.wire import documents as doc
 from headrace.wire.hydration_documents import HydrationLease, TakeHydration
+from headrace.wire.report_documents import Reported, ReportIn, ReportList
 from headrace.wire.retention_documents import RetentionView, Rotated
 from headrace.wire.schema_documents import SchemaList
+from headrace.wire.trace_documents import Trace
 
 _ENTRY_BYTES: Final = 512
 """A guess at an entry's size, before anything is decoded."""
@@ -238,6 +240,11 @@ ROUTES: Final = (
         refusals=(errors.FeedNotFound, errors.SchemaNotFound, errors.JournalCorrupt, errors.MetadataCorrupt),
     ),
     Route(
+        method="GET", path="/feeds/{change-feed-id}/trace", may=May.LISTEN, handler=tracing.trace, query=tracing.TraceQuery,
+        answer=Trace, summary="One entry's life: when it was appended, durable, delivered to whom, and acknowledged",
+        refusals=(errors.FeedNotFound, errors.JournalCorrupt),
+    ),
+    Route(
         method="GET", path="/feeds", may=May.LIST, handler=_feeds, answer=doc.FeedList,
         summary="All feeds: bounds, owner, listeners and subscribers with their lag",
         refusals=(errors.JournalCorrupt,),
@@ -258,6 +265,14 @@ ROUTES: Final = (
     Route(
         method="GET", path="/alarms", may=May.ADMINISTER, handler=_alarms, answer=doc.AlarmList,
         summary="What needs a person: the alarms that stand, then the newest cleared ones",
+    ),
+    Route(
+        method="PUT", path="/reports/{kind}/{name}", may=May.LIST, handler=reports.put_report,
+        bodies=(ReportIn,), answer=Reported, summary="What a long-running process says of itself, every few seconds",
+    ),
+    Route(
+        method="GET", path="/reports", may=May.ADMINISTER, handler=reports.list_reports, answer=ReportList,
+        summary="What every agent, capture, listener, backup and pipeline last said of itself",
     ),
     Route(
         method="GET", path="/healthz", may=May.OPEN, handler=_healthz, answer=doc.Health, summary="The process answers",

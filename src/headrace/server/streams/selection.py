@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+import msgspec
 from google.protobuf.message import DecodeError
 
 from headrace.errors import InvalidRequest
 from headrace.server.guard import StreamRights
 from headrace.wire.entry import message_of
-from headrace.wire.filters import Shard
+from headrace.wire.filters import Shard, parse_shard
 from headrace.wire.frame import Frame
 from headrace.wire.generated import wal_pb2
 
@@ -46,6 +47,13 @@ class Selection:
         """Whether every entry passes."""
         return self._rights is None and not self._prefix and self._shard is None
 
+    def stored(self) -> str:
+        """Return it as it is kept beside a subscriber's progress, for :func:`selection_of`; empty for everything."""
+        given = {"key-prefix": self._prefix.decode(), "shard": str(self._shard) if self._shard else ""}
+        given["of-tenant"] = "" if self._rights is None else "yes"
+        kept = {name: text for name, text in given.items() if text}
+        return msgspec.json.encode(kept).decode() if kept else ""
+
     def runs(self, frame: Frame) -> Runs:
         """Return which entries of ``frame`` pass."""
         header = frame.header
@@ -75,6 +83,12 @@ class Selection:
         if not any(key.startswith(rest) for key in (entry.key, *keys)):
             return False
         return self._shard is None or bool(entry.control) or any(map(self._shard.has, keys))
+
+
+def selection_of(stored: str) -> Selection:
+    """Return what :meth:`Selection.stored` kept, but for rights: those are not kept."""
+    given = msgspec.json.decode(stored, type=dict[str, str]) if stored else {}
+    return Selection(key_prefix=given.get("key-prefix", ""), shard=parse_shard(given.get("shard")))
 
 
 def _keys(entry: wal_pb2.WalEntry) -> Sequence[bytes]:

@@ -19,6 +19,7 @@ from headrace.log.metadata.contract import SubscriberRow
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.logs import get_logger
 from headrace.runtime.threads import in_thread
+from headrace.server.recording import Recorder, Step, subscriber
 from headrace.server.streams.acks import Acks
 from headrace.server.streams.places import Subscriber
 from headrace.server.streams.selection import Selection
@@ -92,9 +93,18 @@ class _Stream:
 class Subscriptions:
     """The subscribers of one log."""
 
-    def __init__(self, log: Log, *, clock: Clock | None = None, terms: StreamTerms | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        clock: Clock | None = None,
+        terms: StreamTerms | None = None,
+        progress: Recorder | None = None,
+    ) -> None:
+        """``progress`` is told how far subscribers are; None: it is noted nowhere."""
         self._log = log
         self._clock = clock or SystemClock()
+        self._progress = progress or Recorder(log, self._clock)
         self._terms = terms or StreamTerms()
         self._streams: dict[Subscriber, set[_Stream]] = {}
         self._acks = Acks(log, self._clock, lambda: list(self._streams))
@@ -179,6 +189,8 @@ class Subscriptions:
         entries_max = min(ask.entries_max, self._terms.batch_entries)
         stream = _Stream(who, SendQueue(self._terms, begin.walked, entries_max), begin.below, begin.below)
         self._streams.setdefault(who, set()).add(stream)
+        wanted = ask.selection.stored()
+        self._progress.asked(subscriber(who), Step.DELIVERED, int(begin.below), wanted=wanted)
         reader = asyncio.create_task(self._read_ahead(stream.queue, begin, ask, on_stalled))
         self._readers.add(reader)
         reader.add_done_callback(self._readers.discard)
@@ -210,7 +222,10 @@ class Subscriptions:
                 f"ack_lsn={lsn} is above {max(told)}, the last LSN that was sent on this subscriber's open streams",
                 member="ack_lsn",
             )
-        return await self._acks.keep(who, min([lsn, *told]))
+        place = min([lsn, *told])
+        watermark = await self._acks.keep(who, place)
+        self._progress.passed(subscriber(who), Step.ACKED, int(place))
+        return watermark
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -236,7 +251,7 @@ class Subscriptions:
 
     async def _items(self, stream: _Stream, ask: Ask) -> AsyncGenerator[Batch | Heartbeat, None]:
         """What is to be sent next; whoever iterates has sent the one before."""
-        loop, queue = asyncio.get_running_loop(), stream.queue
+        loop, queue, wanted = asyncio.get_running_loop(), stream.queue, ask.selection.stored()
         quiet_since = loop.time()
         while True:
             if self._waits.stopping:
@@ -245,6 +260,8 @@ class Subscriptions:
             if batch is not None:
                 stream.told = stream.sent = batch.last_lsn
                 yield batch
+                who = subscriber(stream.subscriber)
+                self._progress.passed(who, Step.DELIVERED, int(batch.last_lsn), wanted=wanted)
             else:
                 stream.told = max(stream.told, queue.walked)
                 if not ask.selection.is_everything or ask.start_time_ms is not None:

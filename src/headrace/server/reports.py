@@ -1,0 +1,173 @@
+"""What processes say of themselves (``PUT /reports/…``): kept for people, with the alarm ``stalled`` while one is stuck.
+
+Nothing is decided by a report. The newest stand in memory and are written now and then, so that many processes cost little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from headrace.access.grants import EVERYTHING, Grant, require
+from headrace.entries.feed import check_agent_id, check_feed_id
+from headrace.errors import Forbidden, InvalidRequest, ServerBusy, Stalled
+from headrace.log.log import Log
+from headrace.log.metadata.contract import ReportRow
+from headrace.runtime.clock import Clock
+from headrace.runtime.logs import get_logger
+from headrace.server.core import try_to_keep
+from headrace.server.guard import May, check_call, tenant_of
+from headrace.wire.documents import rfc3339
+from headrace.wire.report_documents import KINDS, Reported, ReportIn, ReportList, ReportView
+
+logger = get_logger("server")
+
+GONE_AFTER_MS: Final = 30_000
+"""A process that has not reported for so long is gone, or can't reach this server."""
+WRITE_EVERY_MS: Final = 10_000
+"""A report that says what the last one said is written so often: other servers, and this one restarted, read it there."""
+FORGET_MS: Final = 7 * 24 * 3600 * 1000
+"""Reports of processes that are gone for so long are removed."""
+FORGOTTEN_MAX: Final = 1_000
+REPORTERS_MAX: Final = 10_000
+"""Processes whose reports are known at once."""
+
+Key = tuple[str, str]
+"""Kind and name."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """The newest report of a process. ``alarms``: feed -> detail of what stands; None: not looked at since the start.
+
+    ``telling`` is held while alarms are written, so that of two reports the later one has the last word.
+    """
+
+    row: ReportRow
+    states: tuple[object, ...] = ()
+    written_at_ms: int = 0
+    alarms: dict[str, str] | None = None
+    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Reports:
+    """The reports that one server got, and those that other servers on the same store wrote down."""
+
+    def __init__(self, log: Log, clock: Clock) -> None:
+        """Nothing is read before the first call."""
+        self._log, self._clock = log, clock
+        self._known: dict[Key, _Known] = {}
+
+    async def keep(self, kind: str, name: str, report: ReportIn, grant: Grant = EVERYTHING) -> Reported:
+        """Keep what the process ``name`` says of itself; raise or clear its alarms.
+
+        Forbidden unless ``grant`` is good for what such a process does with each feed that it names, or while another
+        subject reports under this name; InvalidRequest for a kind, name or feed that can't be; ServerBusy for too many
+        processes; StoreUnavailable if it could not be written: it is known all the same.
+        """
+        await self._check(kind, name, report, grant)
+        now_ms = self._clock.wall_ms()
+        key = (kind, name)
+        known = self._known.get(key)
+        if (
+            known is not None
+            and known.row.subject != grant.subject
+            and not grant.may_administer()
+            and now_ms - known.row.reported_at_ms <= GONE_AFTER_MS
+        ):
+            raise Forbidden(f"another subject reports as the {kind} {name}")
+        if known is None and len(self._known) >= REPORTERS_MAX:
+            self._forget(now_ms)
+            if len(self._known) >= REPORTERS_MAX:
+                raise ServerBusy(f"{REPORTERS_MAX} processes report to this server")
+        row = ReportRow(kind, name, grant.subject, now_ms, msgspec.json.encode(report).decode())
+        states = (report.state, report.pid, *((work.name, work.state) for work in report.works))
+        if known is None:
+            known = self._known[key] = _Known(row)
+        known.row = row
+        if known.states != states or now_ms - known.written_at_ms >= WRITE_EVERY_MS:
+            await asyncio.to_thread(self._write, row)
+            known.states, known.written_at_ms = states, now_ms
+        async with known.telling:
+            await self._tell(known, report)
+        return Reported(reported_at=rfc3339(now_ms))
+
+    async def view(self) -> ReportList:
+        """Return the last report of every process, by kind and name."""
+        rows = {row[:2]: row for row in await asyncio.to_thread(self._log.metadata.reports.all)}
+        for key, known in self._known.items():
+            stored = rows.get(key)
+            if stored is None or stored.reported_at_ms < known.row.reported_at_ms:
+                rows[key] = known.row
+        now_ms = self._clock.wall_ms()
+        return ReportList(reports=[_view(rows[key], now_ms) for key in sorted(rows)])
+
+    async def _check(self, kind: str, name: str, report: ReportIn, grant: Grant) -> None:
+        if kind not in KINDS:
+            raise InvalidRequest(f"kind: {kind[:80]!r} is none of {', '.join(KINDS)}", member="kind")
+        check_agent_id(name, "name")
+        feeds = {work.feed for work in report.works if work.feed}
+        for feed in feeds:
+            check_feed_id(feed)
+        if grant.may_administer():
+            return
+        if kind == "backup":
+            check_call(grant, May.REPLICATE)
+            return
+        require(bool(feeds), f"report as a {kind} that works at no feed")
+        for feed in feeds:
+            tenant = await tenant_of(self._log, feed)
+            if kind in {"agent", "capture"}:
+                may = grant.may_publish(feed, tenant)
+            else:
+                may = grant.may_listen(feed, tenant) or (
+                    tenant is not None and grant.may_replicate(tenant, feed)
+                )
+            require(may, f"report as a {kind} of the feed {feed[:200]}")
+
+    def _write(self, row: ReportRow) -> None:
+        reports = self._log.metadata.reports
+        reports.keep([row])
+        reports.forget(row.reported_at_ms - FORGET_MS, FORGOTTEN_MAX)
+
+    def _forget(self, now_ms: int) -> None:
+        gone = [key for key, one in self._known.items() if now_ms - one.row.reported_at_ms > GONE_AFTER_MS]
+        for key in gone:
+            del self._known[key]
+
+    async def _tell(self, known: _Known, report: ReportIn) -> None:
+        """Raise an alarm for each feed at which the process is stuck, and clear those that are over."""
+        kind, name = known.row.kind, known.row.name
+        stuck: dict[str, str] = {}
+        if report.state != "ending":
+            for work in report.works:
+                if work.state == "stuck":
+                    why = f"the {kind} {name} on {report.host}: {work.name} does not move since {work.since}: {work.detail}"
+                    stuck[work.feed] = f"{stuck[work.feed]}; {why}" if work.feed in stuck else why
+        if known.alarms == stuck:
+            return
+        now_ms, metadata = self._clock.wall_ms(), self._log.metadata
+        who = name if kind == "agent" else f"{kind} {name}"
+        if known.alarms is None:
+            await try_to_keep(metadata.clear_alarms, Stalled.code, agent_id=who, now_ms=now_ms)
+        for feed in (known.alarms or {}).keys() - stuck.keys():
+            await try_to_keep(metadata.clear_alarms, Stalled.code, agent_id=who, now_ms=now_ms, feed=feed)
+        for feed, detail in stuck.items():
+            if known.alarms is None or known.alarms.get(feed) != detail:
+                await try_to_keep(metadata.raise_alarm, Stalled.code, detail, now_ms, feed=feed, agent_id=who)
+        known.alarms = stuck
+
+
+def _view(row: ReportRow, now_ms: int) -> ReportView:
+    report = msgspec.json.decode(row.document, type=ReportIn)
+    gone = now_ms - row.reported_at_ms > GONE_AFTER_MS
+    return ReportView(
+        kind=row.kind,
+        name=row.name,
+        state="gone" if gone else report.state,
+        reported_at=rfc3339(row.reported_at_ms),
+        report=report,
+    )
