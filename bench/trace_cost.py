@@ -1,7 +1,7 @@
 """What it costs appends that consumers' progress is written down for ``headrace trace``.
 
-Batches of 1,000 entries with values of 256 bytes over gRPC, while a subscriber follows and acks each batch. Two servers on the
-same disk take turns: one that writes nothing down, which is the limit, and one as it is.
+Batches of 1,000 entries with values of 256 bytes over gRPC, while a subscriber follows and acks each batch. Two servers on
+the same disk take turns: one that writes nothing down, which is the limit, and one as it is.
 """
 
 from __future__ import annotations
