@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import psycopg
@@ -194,8 +195,14 @@ def posts(server: ServerProcess, agent_id: str) -> list[httpx.Response]:
         return list(pool.map(lambda sent: server.http.post(sent[0], json=sent[1]), documents.items()))
 
 
+_REPORT: Final = b"PUT /reports/"
+
+
 class SlammedDoor:
-    """Takes the connections of a port and resets each at once; ``times`` has when, in seconds of the monotonic clock."""
+    """Takes the connections of a port and resets each at its first bytes.
+
+    ``times`` has when, in seconds of the monotonic clock: not of reports, which come at their own pace.
+    """
 
     def __init__(self, port: int) -> None:
         self.times: list[float] = []
@@ -219,6 +226,10 @@ class SlammedDoor:
                 accepted, _ = self._listener.accept()
             except OSError:
                 return
-            self.times.append(time.monotonic())
+            at = time.monotonic()
+            accepted.settimeout(SETTLED_S_MAX)
+            with suppress(OSError):
+                if accepted.recv(len(_REPORT), socket.MSG_WAITALL) != _REPORT:
+                    self.times.append(at)
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             accepted.close()
