@@ -1,4 +1,4 @@
-"""``--health HOST:PORT``: whether a long-running process lives and moves, told over HTTP by a thread of its own.
+"""``health = "HOST:PORT"``: whether a long-running process lives and moves, told over HTTP by a thread of its own.
 
 The thread answers while the event loop hangs or a database holds every other thread: that is when it is asked. It serves no
 data and takes none; who can reach it learns feeds' names and what keeps them from going on: give it an inner address.
@@ -17,13 +17,13 @@ from typing import Any, Final, NamedTuple, Self
 
 from headrace import __version__
 from headrace.errors import ConfigInvalid, PortInUse
+from headrace.runtime.exposition import METRICS_TYPE
 from headrace.runtime.logs import get_logger
 from headrace.runtime.progress import Progress
 
 logger = get_logger("runtime")
 
 JSON_TYPE: Final = "application/json"
-METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REQUESTS_MAX: Final = 16
 """Requests answered at once; with more, a connection is closed: probes come one by one."""
 REQUEST_S_MAX: Final = 2.0
@@ -72,7 +72,7 @@ class HealthServer:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise PortInUse(
-                    f"{address} is taken by another process", hint="Choose another --health."
+                    f"{address} is taken by another process", hint="Name another address as health."
                 ) from None
             raise ConfigInvalid(f"health: can't listen on {address}: {error.strerror}") from None
         self.address = HealthAddress(address.host, self._server.server_address[1])

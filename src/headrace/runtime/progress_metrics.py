@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from prometheus_client.core import GaugeMetricFamily
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
+from headrace.runtime.exposition import exposed
 from headrace.runtime.progress import Progress, State
-
-
-class _Collected(Collector):
-    def __init__(self, families: Sequence[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._families
 
 
 def exposition(progress: Progress) -> bytes:
@@ -36,6 +25,4 @@ def exposition(progress: Progress) -> bytes:
         stuck.add_metric(name, float(one.state is State.STUCK))
         if one.oldest_waiting_ms is not None:
             age.add_metric(name, max(0, now_ms - one.oldest_waiting_ms) / 1000)
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected((waiting, stuck, age)))
-    return generate_latest(registry)
+    return exposed((waiting, stuck, age))

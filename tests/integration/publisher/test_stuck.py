@@ -143,7 +143,7 @@ async def test_a_call_that_never_returns_is_left_behind(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     with application(path) as app:
         Outbox.create(app)
-    release, closed = threading.Event(), threading.Event()
+    hung, release, closed = threading.Event(), threading.Event(), threading.Event()
 
     class Closing(SqliteSource):
         def close(self) -> None:
@@ -151,6 +151,7 @@ async def test_a_call_that_never_returns_is_left_behind(tmp_path: Path) -> None:
             closed.set()
 
     def hangs(_source: Source) -> str:
+        hung.set()
         release.wait(WITHIN)
         return "late"
 
@@ -158,7 +159,8 @@ async def test_a_call_that_never_returns_is_left_behind(tmp_path: Path) -> None:
     await source.open()
     hanging = asyncio.create_task(source.run(hangs))
     waiting = asyncio.create_task(source.run(lambda opened: opened.schema_version()))
-    await async_wait_until(lambda: source.busy_s > 0)
+    await async_wait_until(hung.is_set)
+    assert source.busy_s > 0
     source.abandon(Stalled("no answer"))
     for task in (hanging, waiting):
         with pytest.raises(Stalled):

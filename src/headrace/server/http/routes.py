@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from headrace import errors
 from headrace.access.grants import EVERYTHING
+from headrace.runtime.exposition import METRICS_TYPE
 from headrace.server.decoding import decode_entries
 from headrace.server.guard import May, claimant_of
 from headrace.server.http import parameters, reading, reports, schemas, snapshots, tracing
@@ -16,7 +17,6 @@ from headrace.server.http.bodies import BODY_BYTES_MAX, JSON_TYPE, NDJSON_TYPE, 
 from headrace.server.http.event_stream import EVENTS_TYPE
 from headrace.server.http.openapi import openapi_document
 from headrace.server.http.table import Call, Route
-from headrace.server.metrics.exposition import METRICS_TYPE
 from headrace.server.service import Service
 from headrace.server.workload import run_sized
 from headrace.wire import documents as doc
