@@ -133,7 +133,8 @@ async def test_long_polls_are_woken_by_what_came_while_the_connection_was_cut(
         async with started(database.dsn) as a, started(through(database.dsn, proxy.port)) as b:
             await a.register(register("f"))
             await a.register(register("quiet"))
-            await b.find("f")
+            for feed in ("f", "quiet"):
+                await b.find(feed)
             for number in range(3):
                 await async_wait_until(lambda: b.store.unreachable() is None)
                 waiting = asyncio.create_task(b.wait_past("f", number, 60))
