@@ -1,0 +1,1 @@
+"""Output plugins: pieces of stored frames -> the payloads of XLogData messages. Pure: no socket, no clock, no store."""

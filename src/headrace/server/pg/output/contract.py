@@ -1,0 +1,54 @@
+"""What an output plugin is: the one interface between the stream, which knows positions, and the formats, which don't."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from headrace.wire.frame import Frame
+
+
+class Piece(NamedTuple):
+    """Entries ``first`` … ``last`` (0-based, both included) of one stored frame that are of one source transaction.
+
+    ``begins`` and ``ends``: whether the transaction's first and last entry are among them. ``wanted``: the indices that
+    pass the slot's filters, ascending, within ``first`` … ``last``; None: all of them. ``xid``: a number of the
+    transaction, the same in each of its pieces and after each replay (u32, never 0).
+    """
+
+    feed: str
+    incarnation: str
+    frame: Frame
+    first: int
+    last: int
+    begins: bool
+    ends: bool
+    xid: int
+    wanted: Sequence[int] | None = None
+
+
+class Rendered(NamedTuple):
+    """The payloads of a piece in order, and for each the index in its frame of the entry that it belongs to.
+
+    A BEGIN belongs to the piece's first entry, a COMMIT to its last: from this the stream takes each record's position.
+    """
+
+    payloads: list[bytes]
+    entries: list[int]
+
+
+class Output(Protocol):
+    """A format that a slot was made with. One object for each stream; it may keep what its own rendering needs."""
+
+    def render(self, piece: Piece) -> Rendered:
+        """Return the piece's records. A piece of which nothing is wanted may have none.
+
+        The same piece is rendered to the same bytes, however often it is replayed.
+        """
+
+
+class OutputFactory(Protocol):
+    """Makes an :class:`Output` for one START_REPLICATION."""
+
+    def __call__(self, options: Mapping[str, str]) -> Output:
+        """Return the output for ``options``, of which the stream has taken its own away; InvalidRequest for unknown ones."""
