@@ -19,6 +19,7 @@ from headrace.errors.problem import problem_document
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.logs import get_logger
 from headrace.server.following import Follower
+from headrace.server.traffic import Traffic
 
 logger = get_logger("server.http")
 
@@ -47,16 +48,22 @@ class StreamTerms:
 class EventStream(Response):
     """The answer that sends what a :class:`Follower` finds, until client or server end it, or an error does."""
 
-    def __init__(self, follower: Follower, request: Request, terms: StreamTerms) -> None:
+    def __init__(self, follower: Follower, request: Request, terms: StreamTerms, traffic: Traffic) -> None:
+        """``traffic`` counts the stream while it is open."""
         super().__init__(media_type=EVENTS_TYPE)
         self._follower = follower
         self._request = request
         self._terms = terms
+        self._traffic = traffic
         self._grant = grant_of_scope(request.scope)
         self._clock = SystemClock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the head, a ``feed`` event with the feed's bounds, then the entries."""
+        with self._traffic.event_stream_open():
+            await self._send_body(scope, receive, send)
+
+    async def _send_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [
             (b"content-type", EVENTS_TYPE.encode()),
             (b"cache-control", b"no-store"),
