@@ -32,7 +32,7 @@
         ├── SegmentCorrupt, SegmentGap, SegmentsOverlap, BaseCorrupt, BackupGap, ArchiveOwned, ArchiveConflict; ArchiveFull 1
         ├── PruneRefused, OutNotEmpty, RestoreInexact, TargetInsideAppend   exit 3; TargetUnreachable, ArchiveUnavailable   4
         ├── BookmarkMoved, BookmarkCorrupt, FilterDiffers, ParkedTooMany, ParkedWaiting   a listener's own store; exit 3
-        ├── MessageTooLarge, TopicGone, TopicUnfit, CheckpointAhead, CheckpointUnfit   3; BrokerUnavailable, SparkEnded   1
+        ├── MessageTooLarge, TopicGone, TopicUnfit, CheckpointAhead, CheckpointUnfit   3; BrokerUnavailable, SparkEnded, SparkBusy   1
         ├── RowUnfit, BatchTooLarge, BatchSplit, BatchChanged, BatchMissing, BatchStale, SinkTaken   Spark's sink; exit 3
         ├── SimpleInvalid, SimpleUnsupported, SimpleSchemaMissing, SimpleBacklogFull    the Simple Protocol; exit 3
         └── ValueUnfit, SourceUnfit, SourceReplaced, PositionPurged, BinlogInvalid, BinlogUnsupported, TableStopped   exit 3
@@ -126,6 +126,7 @@ from headrace.errors.querying import (
     CheckpointNotFound,
     CheckpointUnfit,
     QueryFailed,
+    SparkBusy,
     SparkEnded,
 )
 from headrace.errors.refusal import Refusal, complete_refusal, refusal_of, refused_with
@@ -276,6 +277,7 @@ __all__ = [
     "SourceReplaced",
     "SourceUnavailable",
     "SourceUnfit",
+    "SparkBusy",
     "SparkEnded",
     "Stalled",
     "Stopped",
