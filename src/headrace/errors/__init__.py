@@ -25,9 +25,10 @@
     │   └── ServerUnreachable       no answer from the server; a write's outcome may be unknown
     └── Stopped, QueryFailed        the process ends and says which command goes on
         ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound, IdentityNeeded   exit 2
-        ├── CheckpointNotFound, PortInUse, SourceUnavailable (SourceLocked), Stalled, PlatformUnsupported, SetupMissing, EntryRefused   exit 1
+        ├── PortInUse, SourceUnavailable (SourceLocked), Stalled, PlatformUnsupported, SetupMissing, EntryRefused   exit 1
         ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt, ControlsTooMany    exit 3
         ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit   3; SparkBusy, SparkEnded   1
+        ├── CheckpointNotFound   exit 1
         ├── SourceForbidden, StoreForbidden, StoreUnsafe, TokenExposed   databases: rights, durability; tokens; exit 3
         ├── SegmentCorrupt, SegmentGap, SegmentsOverlap, BaseCorrupt, BackupGap, ArchiveOwned, ArchiveConflict; ArchiveFull 1
         ├── PruneRefused, OutNotEmpty, RestoreInexact, TargetInsideAppend   exit 3; TargetUnreachable, ArchiveUnavailable   4
