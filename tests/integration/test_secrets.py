@@ -83,7 +83,7 @@ def _kafka(folder: Path) -> list[str]:
 
 
 def _serve(folder: Path) -> list[str]:
-    return ["serve", "--store", _dsn("postgresql"), "--listen", f"127.0.0.1:{free_port()}"]
+    return ["serve", "--store", _dsn("postgresql"), "--http", f"127.0.0.1:{free_port()}"]
 
 
 def _misspelt(folder: Path) -> list[str]:

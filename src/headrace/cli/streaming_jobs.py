@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from headrace.cli.health_options import HealthOptions
 from headrace.cli.spark_jobs import Progressing, tell_restart
@@ -30,6 +30,9 @@ class Streaming(Progressing, Protocol):
 
 P = TypeVar("P", bound=Streaming)
 
+LOOK_S_MAX: Final = 15.0
+"""A running query is looked at every second; without a look for so long, it counts as one that something waits for."""
+
 
 class JobSeen:
     """A job as it is seen. What waits are the entries that the feed has beyond the last batch.
@@ -39,6 +42,7 @@ class JobSeen:
 
     def __init__(self, work: Work) -> None:
         self._work = work
+        self._turn: AbstractContextManager[None] | None = None
         self.anew = threading.Event()
         self.spark: SparkSession | None = None
 
@@ -64,6 +68,11 @@ class JobSeen:
     def _note(self, now: Streaming) -> None:
         from headrace.pipeline.supervision import tasks_done
 
+        if self._turn is not None:
+            self._turn.__exit__(None, None, None)
+        # Ended by the next look, which a Java that stands still never lets come.
+        self._turn = self._work.during("Spark's answer", within_s=LOOK_S_MAX)
+        self._turn.__enter__()
         if self.spark is not None:
             self._work.set_step(tasks_done(self.spark))
         self._work.set_position(now.sequence_id)
