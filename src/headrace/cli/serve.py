@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.retention_settings import parse_segment_size
+from headrace.cli.retention_settings import parse_positive_duration, parse_segment_size
 from headrace.cli.serve_options import AccessOptions, RetentionOptions, StreamOptions
 from headrace.log.log import LogSettings
 from headrace.log.opening import parse_store
@@ -33,6 +33,7 @@ def serve_command(
     streams: StreamOptions = _STREAMS,
     segment_size: str = "128m",
     disk_reserve: str | None = None,
+    stalled_after: str = "60s",
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Run the server until it is told to stop (SIGINT, SIGTERM).
@@ -53,6 +54,8 @@ def serve_command(
     disk_reserve
         Appends are refused (503 disk-reserve) while less than this is free on the volume, such as 2g. Default: 1g, or 5 %
         of the volume if that is more.
+    stalled_after
+        While appends wait and none has become durable for so long, /readyz fails, and there is the alarm stalled.
     json
         Print the address as a JSON document when ready.
     """
@@ -67,6 +70,7 @@ def serve_command(
         if disk_reserve is None
         else parse_segment_size(disk_reserve, "--disk-reserve"),
         retention=retention.settings(),
+        stalled_after_s=parse_positive_duration(stalled_after, "--stalled-after"),
     )
     address = parse_store(store) if store is not None else None
     settings = ServeSettings(

@@ -184,7 +184,7 @@ def check_exposure(address: Address, settings: ServeSettings) -> None:
         insecure=settings.insecure,
     )
     if warning is not None:
-        logger.warning(warning)
+        logger.warning("the server lies open", detail=warning)
 
 
 def bind(address: Address) -> socket.socket:

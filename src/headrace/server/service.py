@@ -26,6 +26,7 @@ from headrace.server.recording import Recorder
 from headrace.server.reports import Reports
 from headrace.server.retention.loop import Retention
 from headrace.server.schemas import Schemas
+from headrace.server.self_watch import SelfWatch
 from headrace.server.snapshots import Origin, Snapshots
 from headrace.server.tracing.cases import TraceCases
 
@@ -61,6 +62,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
         self.hydrations = Hydrations(log, self._clock)
         self.schemas = Schemas(log)
         self.reports = Reports(log, self._clock)
+        self._self_watch = SelfWatch(log, self._clock)
         self.snapshots = Snapshots(log, self._clock, snapshot_allow, local=snapshot_local)
 
     async def start(self) -> None:
@@ -71,6 +73,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
         await self.retention.start()
         await self.schemas.start()
         await self.progress.start()
+        await self._self_watch.start()
         self._looking_again = asyncio.create_task(self._look_again_at_damage())
 
     async def close(self) -> None:
@@ -80,6 +83,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
             self.log.damage.end()
             self._damage_ended.set()
             await self._looking_again
+        await self._self_watch.close()
         await self.retention.close()
         await self.schemas.close()
         await self.progress.close()
