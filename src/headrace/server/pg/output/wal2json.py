@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headrace.entries.entry import WireOp
 from headrace.errors import InvalidRequest, SimpleInvalid, ValueUnfit
 from headrace.server.pg.output import options
 from headrace.server.pg.output.contract import Piece, Rendered, Schemas
@@ -175,7 +174,7 @@ class Wal2Json:
         row = _row(message.value)
         if shape is None:
             shape = untyped_shape(row, self._shape_options)
-        if message.op_type == WireOp.DELETE:
+        if message.op_type == wal_pb2.OP_DELETE:
             return _Change("D", shape, row, row)
         if message.HasField("before"):
             return _Change("U", shape, row, _row(message.before), message.patch)
