@@ -32,7 +32,6 @@ _SWITCHES: Final = {
     "include-lsn": False,
     "include-schemas": True,
     "include-types": True,
-    "include-typmod": True,
     "include-pk": False,
     "include-not-null": False,
     "include-transaction": True,
@@ -84,9 +83,7 @@ class Wal2Json:
             )
         self._tables = table_lists(given)
         self._actions = _actions(given)
-        self._shape_options = ShapeOptions(
-            self._is_on["include-types"], self._is_on["include-typmod"], self._is_on["include-not-null"]
-        )
+        self._shape_options = ShapeOptions(self._is_on["include-types"], self._is_on["include-not-null"])
         self._shapes = ShapesInForce(schemas, self._shape_options)
 
     def render(self, piece: Piece) -> Rendered:
