@@ -1,0 +1,101 @@
+"""The position that each record of a frame is sent with: what makes a client's greatest position safe to confirm. Pure.
+
+Only the last record *sent* of a frame carries the frame's end. Every other one carries a position inside it: that of its
+entry's first byte, or of an entry before it, so that positions never go back. A transaction that spans frames is sent when its
+last frame is reached, and all its records carry positions inside that frame. So whoever has seen the end of a frame was sent
+all of it, and whoever has seen less begins with that frame again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from headrace.server.pg.output.contract import Piece, Rendered
+from headrace.server.pg.transactions import Part, Transaction
+from headrace.wire.frame import HEADER_SIZE, Frame
+
+PIECE_ENTRIES_MAX: Final = 1_000
+"""Entries that are rendered at once: bounds what is in memory of a large append."""
+
+
+class Named(NamedTuple):
+    """What a feed's records say of it."""
+
+    feed: str
+    incarnation: str
+
+
+class Record(NamedTuple):
+    """What one XLogData message carries."""
+
+    position: int
+    payload: bytes
+
+
+def entry_positions(frame: Frame) -> list[int]:
+    """Return the position of the first byte of each entry of a frame: all are inside it, and ascend."""
+    first = frame.header.position + HEADER_SIZE + frame.header.area_size
+    return list(accumulate(frame.lengths[:-1], initial=first))
+
+
+def records_of(
+    frame: Frame,
+    ended: Sequence[Transaction],
+    *,
+    name: Callable[[int], Named],
+    read: Callable[[int], Frame],
+    render: Callable[[Piece], Rendered],
+) -> Iterator[list[Record]]:
+    """Yield the records that are sent when ``frame`` is reached, in order, a list for each piece that is rendered.
+
+    ``ended``: the transactions that end in it. ``name`` names a feed by its region id, ``read`` reads the frame at a
+    position, ``render`` is the slot's output.
+    """
+    places = entry_positions(frame)
+    at = places[0] if places else frame.header.position + HEADER_SIZE
+    last: Record | None = None
+    for transaction in ended:
+        for piece in _pieces(transaction, frame, name, read):
+            rendered = render(piece)
+            here = piece.frame is frame
+            found: list[Record] = [] if last is None else [last]
+            for payload, entry in zip(rendered.payloads, rendered.entries, strict=True):
+                if here and places[entry] > at:
+                    at = places[entry]
+                found.append(Record(at, payload))
+            last = found.pop() if found else None
+            if found:
+                yield found
+    if last is not None:
+        yield [Record(frame.header.end, last.payload)]
+
+
+def _pieces(
+    transaction: Transaction, frame: Frame, name: Callable[[int], Named], read: Callable[[int], Frame]
+) -> Iterator[Piece]:
+    """Yield a transaction piece by piece; parts in earlier frames are read again, one at a time."""
+    feed, incarnation = name(transaction.region_id)
+    for number, part in enumerate(transaction.parts):
+        is_last = number == len(transaction.parts) - 1
+        source = frame if part.position == frame.header.position else read(part.position)
+        for first in range(part.first, part.last + 1, PIECE_ENTRIES_MAX):
+            last = min(part.last, first + PIECE_ENTRIES_MAX - 1)
+            yield Piece(
+                feed,
+                incarnation,
+                source,
+                first,
+                last,
+                begins=number == 0 and first == part.first,
+                ends=is_last and last == part.last,
+                xid=transaction.xid,
+                wanted=_between(part, first, last),
+            )
+
+
+def _between(part: Part, first: int, last: int) -> Sequence[int] | None:
+    if part.wanted is None:
+        return None
+    return [index for index in part.wanted if first <= index <= last]
