@@ -130,7 +130,9 @@ class Answers:
         if plugin not in OUTPUTS:
             known = ", ".join(sorted(OUTPUTS))
             raise PgError(
-                SqlState.UNDEFINED_OBJECT, f'output plugin "{plugin}" does not exist', hint=f"There are: {known}."
+                SqlState.UNDEFINED_OBJECT,
+                f'output plugin "{plugin}" does not exist',
+                hint=f"There are: {known}.",
             )
         options = SlotOptions(asking.database, temporary)
         row = await self._slots.create(name, plugin, options, asking.grant, asking.rights)
@@ -274,7 +276,9 @@ def _known_column(name: str, columns: Sequence[str]) -> None:
 
 def _exactly(function: str, arguments: Sequence[str | None], count: int) -> list[str]:
     if len(arguments) != count:
-        raise PgError(SqlState.UNDEFINED_FUNCTION, f"{function} takes {count} arguments, not {len(arguments)}")
+        raise PgError(
+            SqlState.UNDEFINED_FUNCTION, f"{function} takes {count} arguments, not {len(arguments)}"
+        )
     return [argument or "" for argument in arguments]
 
 

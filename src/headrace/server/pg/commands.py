@@ -146,7 +146,8 @@ def _judge_option(name: str, value: str) -> None:
     if name == "snapshot" and value in {"export", "nothing"}:
         return
     raise PgError(
-        SqlState.FEATURE_NOT_SUPPORTED, f"{name.upper()} {value}".rstrip() + " is not supported for a slot here"
+        SqlState.FEATURE_NOT_SUPPORTED,
+        f"{name.upper()} {value}".rstrip() + " is not supported for a slot here",
     )
 
 

@@ -17,6 +17,7 @@ from headrace.server.pg import messages as msg
 from headrace.server.pg.answers import Answers
 from headrace.server.pg.output.contract import Output
 from headrace.server.pg.output.registry import OUTPUTS
+from headrace.server.pg.output.schemas import IndexedSchemas
 from headrace.server.pg.session import Server, Session
 from headrace.server.pg.slots import Slots
 from headrace.server.pg.sqlstate import PgError, SqlState
@@ -68,7 +69,7 @@ class PgFace:
             factory = OUTPUTS.get(plugin)
             if factory is None:
                 raise PgError(SqlState.UNDEFINED_OBJECT, f'output plugin "{plugin}" does not exist')
-            return factory(options, log.metadata.schemas)
+            return factory(options, IndexedSchemas(log))
 
         self._shared = Server(
             log=log,
@@ -106,7 +107,9 @@ class PgFace:
         for wire in list(self._wires):
             wire.abort()
         if self._running:
-            await asyncio.wait(self._running)  # a read that is under way can't be cancelled, and the log must outlive it
+            await asyncio.wait(
+                self._running
+            )  # a read that is under way can't be cancelled, and the log must outlive it
         slots, self._slots = self._slots, None
         if slots is not None:
             await slots.close()
@@ -122,9 +125,7 @@ class PgFace:
         await wire.connected.wait()
         shared = self._shared
         if shared is None or self._waits.stopping or len(self._sessions) >= self._terms.sessions_max:
-            refusal = PgError(
-                SqlState.TOO_MANY_CONNECTIONS, "sorry, too many clients already", fatal=True
-            )
+            refusal = PgError(SqlState.TOO_MANY_CONNECTIONS, "sorry, too many clients already", fatal=True)
             wire.write(msg.error_response(refusal))
             wire.close()
             return

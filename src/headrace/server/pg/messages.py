@@ -175,7 +175,8 @@ def empty_query() -> bytes:
 def row_description(names: Sequence[str]) -> bytes:
     """Return RowDescription: all columns are text."""
     fields = [
-        _string(name) + struct.pack(">IhIhih", 0, 0, _TEXT_OID, -1, -1, 0)  # table, column, type, size, modifier, text
+        _string(name)
+        + struct.pack(">IhIhih", 0, 0, _TEXT_OID, -1, -1, 0)  # table, column, type, size, modifier, text
         for name in names
     ]
     return message(b"T", len(fields).to_bytes(2, "big") + b"".join(fields))

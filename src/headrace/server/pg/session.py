@@ -127,7 +127,9 @@ class Session:
         user = parameters.pop("user", "")
         if not user:
             raise PgError(
-                SqlState.INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet", fatal=True
+                SqlState.INVALID_AUTHORIZATION,
+                "no PostgreSQL user name specified in startup packet",
+                fatal=True,
             )
         database = parameters.pop("database", "") or user
         self._replication = parameters.pop("replication", "false").lower()
@@ -140,9 +142,7 @@ class Session:
         await self._server.log.refresh()
         check_database(self._server.log.store, grant, database)
         settings = {"session_authorization": user, "application_name": parameters.get("application_name", "")}
-        asking = Asking(
-            user, database, grant, rights_of(self._server.log.store, own), self.pid, settings
-        )
+        asking = Asking(user, database, grant, rights_of(self._server.log.store, own), self.pid, settings)
         self._greet(asking)
         return asking
 
@@ -170,7 +170,9 @@ class Session:
     def _greet(self, asking: Asking) -> None:
         answers = self._server.answers
         parts = [msg.authentication(0)]
-        parts += [msg.parameter_status(shown, answers.setting(asking, name)) for shown, name in REPORTED.items()]
+        parts += [
+            msg.parameter_status(shown, answers.setting(asking, name)) for shown, name in REPORTED.items()
+        ]
         parts += [msg.parameter_status(name, value) for name, value in asking.settings.items()]
         parts += [msg.backend_key(self.pid, self.secret), msg.ready()]
         self._wire.write(b"".join(parts))

@@ -275,7 +275,9 @@ class Slots:
             held = self._held.get(row.name)
             lost = place is None or is_lost(store, Lsn.parse(place.lsn))
             restart = (
-                None if place is None or lost else min(position_past(store, Lsn.parse(place.lsn)), row.position)
+                None
+                if place is None or lost
+                else min(position_past(store, Lsn.parse(place.lsn)), row.position)
             )
             found.append(SlotView(row, _options(row), held.pid if held is not None else None, restart, lost))
         return found

@@ -206,4 +206,3 @@ def _stopping() -> PgError:
         hint="Start again from the last position that was confirmed.",
         fatal=True,
     )
-

@@ -75,7 +75,9 @@ def runs_of(frame: Frame) -> list[Run]:
     count = frame.header.count
     if frame.header.kind != FrameKind.ENTRIES or not count:
         return []
-    if bytes(frame.body).find(_SOURCE_TX) < 0:  # no entry has a transaction: nothing is to be looked at one by one
+    if (
+        bytes(frame.body).find(_SOURCE_TX) < 0
+    ):  # no entry has a transaction: nothing is to be looked at one by one
         return [Run(0, count - 1, b"", True)]
     found: list[Run] = []
     for index, stored in enumerate(frame.entries()):

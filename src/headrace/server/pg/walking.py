@@ -119,9 +119,7 @@ class Walk:
         for frame in frames:
             ended = self._follow(frame, open_now)
             if ended:
-                found = records_of(
-                    frame, ended, name=self._name, read=self._read, render=self._output.render
-                )
+                found = records_of(frame, ended, name=self._name, read=self._read, render=self._output.render)
                 for records in found:
                     parts.append(xlog_data(records, clock_us(time.time_ns() // 1000)))
                     size += len(parts[-1])
@@ -144,9 +142,7 @@ class Walk:
             return ()
         wanted: list[int] | None = None
         if not self._selection.is_everything:
-            wanted = [
-                index for first, stop in self._selection.runs(frame) for index in range(first, stop)
-            ]
+            wanted = [index for first, stop in self._selection.runs(frame) for index in range(first, stop)]
         ended = open_now.follow(frame, wanted)
         return ended if header.end > self._start else ()
 
@@ -226,4 +222,3 @@ def _look_from(store: Store, newest: Lsn, end: int) -> int:
 def is_lost(store: Store, place: Lsn) -> bool:
     """Tell whether something above a slot's place was dropped: it can't be followed without a gap any more."""
     return place < store.dropped_lsn()
-
