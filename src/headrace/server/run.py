@@ -168,7 +168,7 @@ def _bind_pg(settings: ServeSettings, tls: Tls | None) -> PgFace | None:
     if settings.pg is None:
         return None
     from headrace.server.pg.face import PgFace  # noqa: PLC0415  # only who asks for it needs it
-    from headrace.server.pg.terms import PgTerms  # noqa: PLC0415
+    from headrace.server.pg.terms import PgTerms  # noqa: PLC0415  # the same
 
     address = parse_address(settings.pg)
     check_exposure(address, settings)

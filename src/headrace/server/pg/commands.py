@@ -105,7 +105,7 @@ def physical() -> PgError:
     return PgError(
         SqlState.FEATURE_NOT_SUPPORTED,
         "physical replication is not supported: the journal is no write-ahead log of PostgreSQL",
-        hint="Use a logical slot: CREATE_REPLICATION_SLOT name LOGICAL headrace, then START_REPLICATION SLOT name LOGICAL 0/0.",
+        hint="Use a logical slot: CREATE_REPLICATION_SLOT s LOGICAL headrace, then START_REPLICATION SLOT s LOGICAL 0/0.",
     )
 
 
@@ -140,7 +140,7 @@ _OFF: Final = frozenset({"false", "off", "0"})
 
 
 def _judge_option(name: str, value: str) -> None:
-    """What a snapshot would be used for does not exist here, so none is made; options that would change the stream do not pass."""
+    """There is nothing to use a snapshot for, so none is made; options that would change the stream do not pass."""
     if name in {"export_snapshot", "noexport_snapshot", "reserve_wal"} or value in _OFF:
         return
     if name == "snapshot" and value in {"export", "nothing"}:

@@ -1,6 +1,6 @@
 """PostgreSQL's protocol 3 as bytes: what clients send is parsed, what the server says is built. Pure; no state, no I/O.
 
-Source of the layouts: PostgreSQL's manual, "Message Formats" and "Streaming Replication Protocol". All numbers are big-endian.
+Source of the layouts: PostgreSQL's manual, "Message Formats" and "Streaming Replication Protocol". Numbers are big-endian.
 A message is a type byte (not at the start of a connection), a length that counts itself, and a body.
 """
 

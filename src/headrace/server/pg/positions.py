@@ -1,23 +1,30 @@
 """The position that each record of a frame is sent with: what makes a client's greatest position safe to confirm. Pure.
 
 Only the last record *sent* of a frame carries the frame's end. Every other one carries a position inside it: that of its
-entry's first byte, or of an entry before it, so that positions never go back. A transaction that spans frames is sent when its
-last frame is reached, and all its records carry positions inside that frame. So whoever has seen the end of a frame was sent
-all of it, and whoever has seen less begins with that frame again.
+entry's first byte, or of an entry before it, so that positions never go back. A transaction that spans frames is sent when
+its last frame is reached, and all its records carry positions inside that frame. So whoever has seen the end of a frame was
+sent all of it, and whoever has seen less begins with that frame again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from headrace.entries.lsn import Lsn
 from headrace.server.pg.output.contract import Piece, Rendered
 from headrace.server.pg.transactions import Part, Transaction
 from headrace.wire.frame import HEADER_SIZE, Frame
 
 PIECE_ENTRIES_MAX: Final = 1_000
 """Entries that are rendered at once: bounds what is in memory of a large append."""
+
+
+MARKS_MAX: Final = 10_000
+"""Ends of frames that are remembered until they are confirmed. Beyond them every second one is forgotten: what is held then
+moves on in longer steps."""
 
 
 class Named(NamedTuple):
@@ -32,6 +39,46 @@ class Record(NamedTuple):
 
     position: int
     payload: bytes
+
+
+class Mark(NamedTuple):
+    """At a frame's ``end``, a position: up to ``walked`` all was sent or passed over, up to ``hold`` nothing is needed.
+
+    Both are LSNs; ``hold`` is below ``walked`` while transactions are open.
+    """
+
+    end: int
+    hold: Lsn
+    walked: Lsn
+
+
+class Marks:
+    """The ends of frames that were sent and not confirmed yet, in order."""
+
+    def __init__(self, marks_max: int = MARKS_MAX) -> None:
+        self._marks: deque[Mark] = deque()
+        self._marks_max = marks_max
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._marks)
+
+    def add(self, marks: Iterable[Mark]) -> None:
+        """Note further ends, ascending. Of too many every second one is forgotten, but never the newest."""
+        self._marks.extend(marks)
+        if len(self._marks) > self._marks_max:
+            kept = list(self._marks)
+            self._marks = deque([*kept[:-1:2], kept[-1]])
+
+    def confirm(self, position: int) -> Mark | None:
+        """Take away what is confirmed up to ``position``, and return the last of it; None if that is nothing new.
+
+        A position inside a frame confirms those before it alone.
+        """
+        passed: Mark | None = None
+        while self._marks and self._marks[0].end <= position:
+            passed = self._marks.popleft()
+        return passed
 
 
 def entry_positions(frame: Frame) -> list[int]:

@@ -118,7 +118,7 @@ def _statement(reader: Reader) -> Statement:
         raise syntax_error(first.value)
     raise PgError(
         SqlState.FEATURE_NOT_SUPPORTED,
-        f"{first.value.upper()[:40]} is not supported: this is a log that speaks PostgreSQL's replication protocol, not a database",
+        f"{first.value.upper()[:40]} is not supported: this is a log, and no database",
         hint="SELECT * FROM pg_replication_slots, IDENTIFY_SYSTEM and START_REPLICATION are.",
     )
 
@@ -163,9 +163,10 @@ def _item(reader: Reader) -> Item:
     while reader.sign_if("::"):
         _qualified(reader)
     token = reader.peek()
-    if reader.take_if("as"):
-        name = reader.name()
-    elif token is not None and token.kind in {Kind.WORD, Kind.QUOTED} and not token.is_word(*_AFTER_ITEMS):
+    is_name = (
+        token is not None and token.kind in {Kind.WORD, Kind.QUOTED} and not token.is_word(*_AFTER_ITEMS)
+    )
+    if reader.take_if("as") or is_name:
         name = reader.name()
     return Item(value, name)
 

@@ -1,4 +1,4 @@
-"""What a session may carry, from its token and its ``dbname``: all feeds that the token may replicate, or those that it names."""
+"""What a session may carry, by its token and its ``dbname``: all feeds that the token may replicate, or those it names."""
 
 from __future__ import annotations
 

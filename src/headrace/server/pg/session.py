@@ -22,6 +22,7 @@ from headrace.server.pg import messages as msg
 from headrace.server.pg.answers import REPORTED, Answer, Answers, Asking
 from headrace.server.pg.commands import CreateSlot, DropSlot, IdentifySystem, ReadSlot, Start
 from headrace.server.pg.lsn import lsn_text
+from headrace.server.pg.output.contract import Output
 from headrace.server.pg.queries import Accepted, Select, Show, Statement, parse_statements
 from headrace.server.pg.scope import check_database, database_grant, rights_of, scope_of
 from headrace.server.pg.slots import Slots
@@ -54,7 +55,7 @@ class Server:
     progress: Recorder
     verifier: TokenVerifier | None
     tls: Tls | None
-    make_output: Callable[[str, Mapping[str, str]], object]
+    make_output: Callable[[str, Mapping[str, str]], Output]
     cancel: Callable[[msg.CancelRequest], None]
 
 

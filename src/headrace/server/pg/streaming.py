@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Iterator
 from enum import StrEnum
 from functools import partial
@@ -13,17 +12,15 @@ from typing import Any, Final
 from headrace.log.log import Log
 from headrace.runtime.threads import in_thread
 from headrace.server.pg.messages import Status, clock_us, copy_both, keepalive, parse_status
+from headrace.server.pg.positions import Marks
 from headrace.server.pg.slots import Held, Slots
 from headrace.server.pg.sqlstate import PgError, SqlState
 from headrace.server.pg.terms import PgTerms
-from headrace.server.pg.walking import Chunk, Mark, Walk
+from headrace.server.pg.walking import Chunk, Walk
 from headrace.server.pg.wire import ConnectionEnded, Wire
 from headrace.server.recording import Recorder, Step, subscriber
 from headrace.server.waits import Waits
 
-MARKS_MAX: Final = 10_000
-"""Ends of frames that are remembered until they are confirmed. Beyond them every second one is forgotten: what is held then
-moves on in longer steps."""
 TELL_EVERY_S: Final = 1.0
 """How often a client that has all is told how far the journal was walked, while nothing in it is for it."""
 
@@ -53,7 +50,10 @@ class Streaming:
         wanted: str,
         cancelled: asyncio.Event,
     ) -> None:
-        """``cancelled`` ends the stream when it is set. ``start``: the stream carries what ends behind it. ``wanted``: its filter, as it is recorded."""
+        """``cancelled`` ends the stream when it is set. ``start``: the stream carries what ends behind it.
+
+        ``wanted``: its filter, as it is recorded.
+        """
         self._wire = wire
         self._log = log
         self._slots = slots
@@ -68,7 +68,7 @@ class Streaming:
         self._whole = start
         """All frames that end up to there were sent, or passed over: what a keepalive says."""
         self._told = start
-        self._marks: deque[Mark] = deque()
+        self._marks = Marks()
         self._heard_s = time.monotonic()
         self._pinged = False
         self._cancelled = cancelled
@@ -130,9 +130,7 @@ class Streaming:
         """A client can't have what it was not sent: what it confirms beyond that counts as what was sent."""
         position = min(status.flushed, self._sent)
         if position > self._held.position:
-            passed: Mark | None = None
-            while self._marks and self._marks[0].end <= position:
-                passed = self._marks.popleft()
+            passed = self._marks.confirm(position)
             self._slots.confirm(self._held, position, passed.hold if passed is not None else self._held.place)
             if passed is not None:
                 who = subscriber(self._held.who)
@@ -161,13 +159,9 @@ class Streaming:
         if not chunk.marks:
             return
         last = chunk.marks[-1]
-        if last.end > self._whole:
-            self._whole = last.end
+        self._whole = max(self._whole, last.end)
         self._sent = max(self._sent, self._whole)
-        self._marks.extend(chunk.marks)
-        if len(self._marks) > MARKS_MAX:
-            kept = list(self._marks)
-            self._marks = deque([*kept[:-1:2], kept[-1]])
+        self._marks.add(chunk.marks)
         who = subscriber(self._held.who)
         self._progress.passed(who, Step.DELIVERED, int(last.walked), wanted=self._wanted)
 

@@ -2,8 +2,8 @@
 
 A transaction is a name that entries of a feed carry, up to its last entry, whoever writes between. One without a last entry
 ends where the journal, by its own time, has nothing more of it for :data:`PAUSE_MAX_MS`. Entries without a name are of one
-transaction with their neighbours in the frame, as a frame is one append. What ends in a frame follows from the journal alone,
-so it is the same after each replay.
+transaction with their neighbours in the frame, as a frame is one append. What ends in a frame follows from the journal
+alone, so it is the same after each replay.
 """
 
 from __future__ import annotations

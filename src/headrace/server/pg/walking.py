@@ -1,4 +1,4 @@
-"""What a slot's stream carries: frames along the journal -> messages, and what may be confirmed with them. Everything blocks.
+"""What a slot's stream carries: frames along the journal -> messages, and what may be confirmed with them. Blocks.
 
 It begins where the oldest transaction that was open at the slot's position began, and sends from that position on.
 """
@@ -18,7 +18,7 @@ from headrace.log.history import position_past
 from headrace.server.guard import StreamRights
 from headrace.server.pg.messages import clock_us, xlog_data
 from headrace.server.pg.output.contract import Output
-from headrace.server.pg.positions import Named, records_of
+from headrace.server.pg.positions import Mark, Named, records_of
 from headrace.server.pg.transactions import PAUSE_MAX_MS, Transaction, Transactions
 from headrace.server.streams.selection import Selection
 from headrace.server.streams.walking import head_of, not_available, read_on
@@ -28,17 +28,6 @@ LOOK_BACK_BYTES: Final = 64 << 20
 """Where a slot is made, so much of the journal before it is looked over for transactions that have not ended."""
 LOOK_BYTES: Final = 1 << 20
 """Read of that at a time."""
-
-
-class Mark(NamedTuple):
-    """At the end of a frame, position ``end``: up to ``walked`` all was sent or passed over, up to ``hold`` nothing is needed.
-
-    Both are LSNs; ``hold`` is below ``walked`` while transactions are open.
-    """
-
-    end: int
-    hold: Lsn
-    walked: Lsn
 
 
 @dataclass(slots=True)
