@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.pg import Receiver, create_slot, numbers, registered, slot_row
+from tests.pg import Receiver, create_slot, numbers, query, registered, slot_row
 from tests.servers import Feed, ServerProcess
 from tests.waiting import wait_until
 
@@ -25,7 +25,13 @@ def test_it_follows_a_live_feed(server: ServerProcess, feed: Feed, slot: str, tm
         receiver.wait(3)
         assert [entry["sequence-id"] for entry in receiver.entries()] == [4, 5, 6]
         assert {entry["feed"] for entry in receiver.entries()} == {feed.name}
-        wait_until(lambda: slot_row(server, slot)["active"] == "t", what="the slot to be active")
+        assert slot_row(server, slot)["active"] == "t"
+        # It confirms once a second what it has written and synced.
+        ((end,),) = query(server, "SELECT pg_current_wal_lsn()")
+        wait_until(
+            lambda: position_of(slot_row(server, slot)["confirmed_flush_lsn"]) >= position_of(end),
+            what="all of it to be confirmed",
+        )
     finally:
         assert receiver.interrupt() == 0
     wait_until(lambda: slot_row(server, slot)["active"] == "f", what="the slot to be free")
@@ -38,6 +44,11 @@ def test_it_follows_a_live_feed(server: ServerProcess, feed: Feed, slot: str, tm
         )
     finally:
         again.kill()
+
+
+def position_of(text: str | None) -> int:
+    high, _, low = str(text).partition("/")
+    return int(high, 16) << 32 | int(low, 16)
 
 
 def test_a_slot_of_one_feed_carries_no_other(
