@@ -20,7 +20,7 @@ from headrace.server.pg.output import options
 from headrace.server.pg.output.contract import Piece, Rendered, Schemas
 from headrace.server.pg.output.fields import Fields, Finder, starts_of
 from headrace.server.pg.output.numerals import decimals, lsn_texts
-from headrace.server.pg.output.tails import tail_of
+from headrace.server.pg.output.tails import NO_LINE_ENDS, tail_of
 from headrace.wire.entry import message_of
 from headrace.wire.frame import HEADER_SIZE, Frame, FrameHeader
 from headrace.wire.rendering import entry_out, time_text
@@ -28,8 +28,6 @@ from headrace.wire.rendering import entry_out, time_text
 _encode = msgspec.json.Encoder().encode
 _raw = msgspec.json.Decoder(msgspec.Raw).decode
 _NEEDS_ESCAPE: Final = re.compile(rb"[^ !#-\[\]-~]")
-_NO_LINE_ENDS: Final = bytes.maketrans(b"\n\r", b"  ")
-"""Line ends in a producer's JSON stand between tokens, so blanks may stand there as well."""
 _OPS: Final = (b',"op":"put"', b',"op":"delete"')
 _U32_MAX: Final = (1 << 32) - 1
 
@@ -157,7 +155,7 @@ def _any_lines(form: _Form, places: _Places, found: Fields) -> list[bytes]:
 
 def _line_of(feed: str, local: bytes, stored: bytes, sequence_id: int) -> bytes:
     """The line of an entry of any layout."""
-    entry = _encode(entry_out(message_of(memoryview(stored)), sequence_id)).translate(_NO_LINE_ENDS)
+    entry = _encode(entry_out(message_of(memoryview(stored)), sequence_id)).translate(NO_LINE_ENDS)
     return b'%b%b",%b' % (_opening(feed), local, entry[1:])
 
 
@@ -168,7 +166,7 @@ def _changes(value: bytes) -> tuple[bytes, bytes]:
         _raw(value)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return b"", b',"changes-base64":"%b"' % base64.b64encode(value)
-    return b',"changes":' + value.translate(_NO_LINE_ENDS), b""
+    return b',"changes":' + value.translate(NO_LINE_ENDS), b""
 
 
 def _key(key: bytes) -> bytes:
@@ -191,7 +189,7 @@ def _on_lines(values: list[bytes]) -> list[bytes]:
     joined = b"".join(values)
     if b"\n" not in joined and b"\r" not in joined:
         return values
-    return [value.translate(_NO_LINE_ENDS) for value in values]
+    return [value.translate(NO_LINE_ENDS) for value in values]
 
 
 def _are_plain(keys: list[bytes]) -> bool:

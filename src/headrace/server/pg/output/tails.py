@@ -18,6 +18,8 @@ from headrace.wire.generated import wal_pb2
 from headrace.wire.rendering import entry_out
 
 _encode = msgspec.json.Encoder().encode
+NO_LINE_ENDS: Final = bytes.maketrans(b"\n\r", b"  ")
+"""Line ends in a producer's JSON stand between tokens, so blanks may stand there as well."""
 _MORE: Final = 0x80
 _SOURCE_TX: Final = b"\xaa\x06"
 _OF_ROW: Final = re.compile(rb"(?:\xb0\x06([\x01-\x7f]|[\x80-\xff]{1,8}[\x01-\x7f]))?(\xb8\x06\x01)?")
@@ -103,7 +105,7 @@ def _read(fields: bytes) -> _Other | None:
 def _member(name: str, value: object) -> bytes:
     if value is msgspec.UNSET:
         return b""
-    return b',"%b":%b' % (name.replace("_", "-").encode(), _encode(value))
+    return b',"%b":%b' % (name.replace("_", "-").encode(), _encode(value).translate(NO_LINE_ENDS))
 
 
 _kept = lru_cache(maxsize=_KEPT_MAX)(_read)
