@@ -24,6 +24,7 @@ from headrace.server.publishers import PublisherCases
 from headrace.server.readers import ReaderCases
 from headrace.server.recording import Recorder
 from headrace.server.reports import Reports
+from headrace.server.retention.history import HistoryKeeper
 from headrace.server.retention.loop import Retention
 from headrace.server.schemas import Schemas
 from headrace.server.snapshots import Origin, Snapshots
@@ -58,6 +59,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
         self.on_rotate = []
         self.progress = Recorder(log, self._clock)
         self.retention = Retention(log, self._clock, self._note_seen)
+        self.histories = HistoryKeeper(log, self._clock, self.retention)
         self.hydrations = Hydrations(log, self._clock)
         self.schemas = Schemas(log)
         self.reports = Reports(log, self._clock)
@@ -71,6 +73,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
         await self.retention.start()
         await self.schemas.start()
         await self.progress.start()
+        await self.histories.start()
         self._looking_again = asyncio.create_task(self._look_again_at_damage())
 
     async def close(self) -> None:
@@ -80,6 +83,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
             self.log.damage.end()
             self._damage_ended.set()
             await self._looking_again
+        await self.histories.close()
         await self.retention.close()
         await self.schemas.close()
         await self.progress.close()
