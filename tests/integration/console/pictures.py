@@ -1,4 +1,4 @@
-"""Takes the pictures in ``docs/images`` of a server that has been busy for a while: ``python -m tests.integration.console.pictures``.
+"""Takes the pictures in ``docs/images``: ``python -m tests.integration.console.pictures``, of a server that was busy.
 
 ``--minutes N``: how long it is busy before (default 12), so that the charts have something to show.
 """
@@ -16,11 +16,15 @@ from tests.servers import serving
 from tests.waiting import wait_until
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
-SIZE = {"width": 1240, "height": 780}
+SIZE = {"width": 1180, "height": 740}
+TALL = {"width": 1180, "height": 1130}
 
 
 def keep_busy(shop: Shop, until: float) -> bool:
-    """Let the shop sell, and its listeners read, some faster than others; True once it is time."""
+    """Let the shop sell once a second, and its listeners read, some faster than others; True once it is time."""
+    if time.time() - shop.busy_at < 1:
+        return time.time() >= until
+    shop.busy_at = time.time()
     for number, name in enumerate(FEEDS):
         if name != "shop::customers":
             shop.sell(name, shop.random.randrange(1, 9 - number))
@@ -65,7 +69,9 @@ def main() -> None:
                 ("processes", "/console/processes", "dark"),
                 ("backup", "/console/backup", "light"),
             ):
-                with tab(browser, server.url, color_scheme=scheme, viewport=SIZE) as shown:
+                with tab(
+                    browser, server.url, color_scheme=scheme, viewport=TALL if name == "consumers" else SIZE
+                ) as shown:
                     shown.go(path)
                     if path == orders:
                         shown.page.get_by_text("live", exact=True).wait_for()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Any
 
 from headrace.client.wal_stream import WalClient
 from headrace.wire.batch import ReceivedBatch
+from headrace.wire.documents import rfc3339
 from tests.reports import report
 from tests.servers import Feed, ServerProcess
 
@@ -24,6 +26,7 @@ class Shop:
         self.server = server
         self.random = random.Random(seed)
         self.feeds = {name: Feed(server, name) for name in FEEDS}
+        self.busy_at = 0.0
         self.orders = self.feeds["shop::orders"]
 
     def open(self) -> None:
@@ -75,11 +78,12 @@ class Shop:
                 "capture", "vmapi-db-1",
                 report(
                     "vmapi::vm", "stuck", waiting=4_210, reachable=False, code="source-unavailable",
-                    detail="the database does not answer: connection timed out", **{"source_position": "0-1-88121"},
+                    detail="the database does not answer: connection timed out", source_position="0-1-88121",
                 ),
             ),
-            ("backup", "archive-1", report("", waiting=310, **{"source_position": "segment 41"})),
+            ("backup", "archive-1", report("", waiting=310, source_position="segment 41")),
         ):  # fmt: skip
+            body["started-at"] = body["works"][0]["since"] = rfc3339(time.time_ns() // 1_000_000 - 95_000)
             self.server.http.put(f"/reports/{kind}/{name}", json=body).raise_for_status()
 
     def quarantine(self) -> str:

@@ -64,7 +64,7 @@ async def page(service: Service, call: Call, template: str, *, status: int = 200
         standing = sum(one.cleared_at is None for one in (await service.alarms()).alarms)
     shell = {
         "places": [one for one in PLACES if one.may is May.LIST or grant.may_administer()],
-        "here": path,
+        "here_at": _place_of(path),
         "session": session,
         "who": "" if grant.subject == ANONYMOUS else grant.subject,
         "health": service.readiness(),
@@ -176,6 +176,13 @@ def environment() -> Environment:
     )
     made.globals.update(version=__version__, chart_size=chart, unknown=UNKNOWN)
     return made
+
+
+def _place_of(path: str) -> str:
+    """The entry of the navigation under which a page is found."""
+    if path.endswith("/trace"):
+        return "/console/trace"
+    return "/console" if path.startswith("/console/feeds") else path
 
 
 def _response(

@@ -1,4 +1,4 @@
-"""The console as an ASGI application: find the page, find out who asks, let its handler answer; every error is a page too."""
+"""The console as an ASGI application: find the page and who asks, let its handler answer; every error is a page too."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ SECURITY: Final = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""On every answer: nothing but our own files runs or is loaded, and nobody frames a page. The referrer stays here; a stricter
-policy would have browsers leave out the origin of our own forms."""
+"""On every answer: nothing but our own files runs or is loaded, and nobody frames a page. The referrer stays here; with a
+stricter policy browsers would leave out the origin of our own forms."""
 NO_STORE: Final = (b"cache-control", b"no-store")
 
 
@@ -118,7 +118,7 @@ class ConsoleFace:
 
 
 def _ask_to_sign_in(request: Request, error: Unauthenticated) -> Response:
-    """A link from another site comes without the cookie, which is ``SameSite=Strict``: the page then asks for itself anew."""
+    """A link from another site comes without the cookie, which is ``SameSite=Strict``: such a page asks for itself anew."""
     if request.method != "GET":
         return _error_page(error)
     if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
@@ -134,5 +134,5 @@ def _error_page(error: HeadraceError) -> Response:
     challenge = challenge_of(error)
     headers = {"WWW-Authenticate": challenge} if challenge is not None else {}
     return bare_page(
-        "error.html", status=error.http_status, headers=headers, error=error, title=title_of(error)
+        "error.html", status=error.http_status, headers=headers, error=error, title=title_of(type(error))
     )

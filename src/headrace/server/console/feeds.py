@@ -44,7 +44,7 @@ class TailQuery(Document):
 
 
 class ListedFeed(NamedTuple):
-    """A feed in the list. ``rate``: entries a second, None while that is not known. ``furthest``: the largest lag in entries."""
+    """A feed in the list. ``rate``: entries a second, None if not known yet. ``furthest``: the largest lag in entries."""
 
     view: FeedView
     rate: float | None
@@ -52,8 +52,8 @@ class ListedFeed(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """A feed's newest entries, newest first. ``after``: where its tail goes on. ``scanned_from``: the oldest sequence id that
-    was looked at for a key. ``trouble``: why there are none.
+    """A feed's newest entries, newest first. ``after``: where its tail goes on. ``scanned_from``: the oldest sequence id
+    that was looked at for a key. ``trouble``: why there are none.
     """
 
     entries: Sequence[ShownEntry]
@@ -110,7 +110,8 @@ async def tail(service: Service, call: Call) -> Response:
 
 
 def _listed(service: Service, view: FeedView) -> ListedFeed:
-    lags = [one.lag_entries for one in (*view.listeners, *view.subscribers) if one.lag_entries is not None]
+    listeners = [one.lag_entries for one in view.listeners if one.lag_entries is not None]
+    lags = [*listeners, *(one.lag_entries for one in view.subscribers)]
     return ListedFeed(view, service.rate_of(view), max(lags, default=None))
 
 

@@ -39,7 +39,10 @@ _WIDTH: Final = 3
 
 
 class SeriesKey(NamedTuple):
-    """Whose places: ``kind`` is feed, listener or subscriber; ``subject`` and ``name`` say which consumer, empty for a feed."""
+    """Whose places: ``kind`` is feed, listener or subscriber; ``subject`` and ``name`` say which one.
+
+    Of a feed, ``name`` is its incarnation: another history has another head.
+    """
 
     kind: str
     subject: str
