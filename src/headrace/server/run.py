@@ -29,6 +29,7 @@ from headrace.log.log import Log, LogSettings
 from headrace.log.opening import StoreAddress
 from headrace.runtime.descriptors import connections_max, raise_limit
 from headrace.runtime.logs import get_logger
+from headrace.server.console.face import ConsoleFace
 from headrace.server.http.app import HttpFace
 from headrace.server.service import Service
 from headrace.server.snapshots import Origin
@@ -268,7 +269,7 @@ async def _serve_http(
         return tls.ssl_context()
 
     config = uvicorn.Config(
-        HttpFace(service, verifier=verifier),
+        ConsoleFace(service, HttpFace(service, verifier=verifier), verifier=verifier),
         http=connection,
         ws="none",
         loop="none",
