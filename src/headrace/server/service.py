@@ -19,6 +19,7 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
 from headrace.server.following import Looks
 from headrace.server.hydration import Hydrations
+from headrace.server.metrics.measured import Measured
 from headrace.server.operators import OperatorCases
 from headrace.server.publishers import PublisherCases
 from headrace.server.readers import ReaderCases
@@ -65,6 +66,9 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
         self.schemas = Schemas(log)
         self.reports = Reports(log, self._clock)
         self._self_watch = SelfWatch(log, self._clock)
+        self.measured = Measured(
+            log, self._clock, self.retention, self.reports, self.traffic, self.not_appending
+        )
         self.snapshots = Snapshots(log, self._clock, snapshot_allow, local=snapshot_local)
 
     async def start(self) -> None:
