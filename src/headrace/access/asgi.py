@@ -15,7 +15,7 @@ from headrace.access.bearer import challenge_of, token_of
 from headrace.access.grants import EVERYTHING, Grant
 from headrace.access.tokens import TokenVerifier
 from headrace.errors import Forbidden, HeadraceError, Unauthenticated
-from headrace.errors.problem import PROBLEM_TYPE, problem_document, problem_headers
+from headrace.errors.problem import PROBLEM_TYPE, RUNBOOK_PATH, problem_document, problem_headers
 from headrace.runtime.logs import get_logger
 
 logger = get_logger("access")
@@ -28,7 +28,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 GRANT: Final = "headrace.grant"
 """Where a call's :class:`~headrace.access.grants.Grant` stands in its scope."""
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
-"""What needs no token: whether the server lives, and how it is called."""
+"""What needs no token: whether the server lives, and how it is called; and the runbook, to which every refusal points."""
 
 
 class Guard:
@@ -61,7 +61,7 @@ class Guard:
         if self._verifier is None:
             scope[GRANT] = EVERYTHING
             return self._app(scope, receive, send)
-        if scope["path"] in self._open_paths:
+        if scope["path"] in self._open_paths or scope["path"].startswith(f"{RUNBOOK_PATH}/"):
             scope[GRANT] = Grant()
             return self._app(scope, receive, send)
         given = [value for name, value in scope["headers"] if name == b"authorization"]

@@ -40,6 +40,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The log's own settings. ``region`` is the server region name that key prefixes begin with.
 
     ``disk_reserve_bytes``: with less free space appends are refused; None for the larger of 1 GB and 5 % of the volume.
+    ``stalled_after_s``: how long a group of appends may take to become durable before that is an alarm.
     """
 
     region: str = "local"
@@ -47,6 +48,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     clock_lead_ms_max: int = 3_600_000
     disk_reserve_bytes: int | None = None
     retention: RetentionSettings = RetentionSettings()
+    stalled_after_s: float = STALLED_AFTER_S
 
 
 class Log:
@@ -60,6 +62,7 @@ class Log:
         self.damage = DamageWatch(store, self.troubles, found_at_opening=opened.found)
         metadata.damages.tell_to(self.troubles.tell_of_row)
         self.retention = settings.retention
+        self.stalled_after_s = settings.stalled_after_s
         self._store = store
         self.schemas = SchemaIndex(store, metadata)
         self._writer = Writer(
@@ -296,15 +299,15 @@ class Log:
         reasons = (
             self._store.not_writable(),
             self._writer.not_running(),
-            self._stalled(),
+            self.stalled(),
             *self.not_readable,
         )
         return [printable(reason) for reason in reasons if reason is not None]
 
-    def _stalled(self) -> str | None:
-        """Why appends wait in vain: what the writer hands to the store does not become durable."""
+    def stalled(self) -> str | None:
+        """Why appends wait in vain, None if they don't: what the writer hands to the store does not become durable."""
         busy_s = self._writer.busy_s()
-        if busy_s < STALLED_AFTER_S or self._writer.not_running() is not None:
+        if busy_s < self.stalled_after_s or self._writer.not_running() is not None:
             return None
         return f"appends wait: the store has not made a group durable for {busy_s:.0f} s ({Stalled.code})"
 

@@ -13,14 +13,14 @@ from headrace.server.guard import claimant_of
 from headrace.server.http import parameters
 from headrace.server.http.compression import RenderedResponse
 from headrace.server.http.event_stream import STREAM_BYTES_MAX, EventStream
-from headrace.server.http.table import Call
+from headrace.server.http.table import FEED, Call
 from headrace.server.reading import Known, SinceTime, Start
 from headrace.server.rendering import LIMIT_DEFAULT, Portion, stored_frames
 from headrace.server.service import Service
 from headrace.wire.documents import FRAMES_TYPE
 from headrace.wire.filters import EVERYTHING
 
-FEED = "change-feed-id"
+__all__ = ["FEED", "poll", "read", "stream"]
 
 
 async def read(service: Service, call: Call) -> Response:
