@@ -15,8 +15,6 @@ from headrace.client.observing import Told, healthy, job_name, observed_beside
 from headrace.runtime.progress import Standing, Work
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from headrace.pipeline.supervision import Restart
 
 
@@ -44,7 +42,7 @@ class JobSeen:
         self._work = work
         self._turn: AbstractContextManager[None] | None = None
         self.anew = threading.Event()
-        self.spark: SparkSession | None = None
+        self.spark: Any = None
 
     def telling(self, progress: Callable[[P], None]) -> Callable[[P], None]:
         """Return what takes a job's progress over, and gives it to ``progress``."""
