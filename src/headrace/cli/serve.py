@@ -28,6 +28,8 @@ def serve_command(
     store: Annotated[str | None, Parameter(env_var="HEADRACE_STORE")] = None,
     http: str = "127.0.0.1:8470",
     grpc: str = "127.0.0.1:8471",
+    pg: str | None = None,
+    pg_sender_timeout: str = "60s",
     access: AccessOptions = _ACCESS,
     retention: RetentionOptions = _RETENTION,
     streams: StreamOptions = _STREAMS,
@@ -49,6 +51,10 @@ def serve_command(
         Address to listen on. Port 0 takes a free one.
     grpc
         Address of the gRPC services; off leaves them out.
+    pg
+        Address of PostgreSQL's replication protocol, such as 127.0.0.1:8473. Default: it is not spoken.
+    pg_sender_timeout
+        A stream of it ends whose client says nothing for so long (PostgreSQL's wal_sender_timeout).
     segment_size
         A journal segment takes frames up to this size, and at most 131,072 of them.
     disk_reserve
@@ -78,6 +84,8 @@ def serve_command(
         store=address,
         http=http,
         grpc=None if grpc == "off" else grpc,
+        pg=None if pg == "off" else pg,
+        pg_sender_timeout_s=parse_positive_duration(pg_sender_timeout, "--pg-sender-timeout"),
         insecure=access.insecure,
         auth=access.auth(),
         tls=access.tls(),
@@ -97,8 +105,12 @@ def say_ready(serving: Serving, *, as_json: bool) -> None:
     kind, place = ("data-dir", serving.data_dir) if serving.store is None else ("store", serving.store)
     if as_json:
         grpc = str(serving.grpc) if serving.grpc is not None else None
-        print(json.dumps({"http": str(serving.http), "grpc": grpc, kind: str(place)}), flush=True)
+        said = {"http": str(serving.http), "grpc": grpc, kind: str(place)}
+        if serving.pg is not None:
+            said["pg"] = str(serving.pg)
+        print(json.dumps(said), flush=True)
     else:
         grpc = f", grpc {serving.grpc}" if serving.grpc is not None else ""
+        grpc += f", postgresql {serving.pg}" if serving.pg is not None else ""
         scheme = "https" if serving.encrypted else "http"
         print(f"serving {scheme}://{serving.http}{grpc}, data in {place}", flush=True)

@@ -17,9 +17,11 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import FeedNotFound, HeadraceError, JournalCorrupt, Stalled
 from headrace.errors.root import printable
 from headrace.log import history
+from headrace.log.answering import W
 from headrace.log.contract import Store
 from headrace.log.files.store import SEGMENT_BYTES
 from headrace.log.looking_again import DamageWatch
+from headrace.log.measures import AppendMeasures
 from headrace.log.metadata.contract import SubscriberRow
 from headrace.log.opening import Opened, StoreAddress, open_address, open_files
 from headrace.log.requests import Append, Appended, Configure, Register, Release
@@ -27,7 +29,7 @@ from headrace.log.retention.plan import RetentionSettings
 from headrace.log.schemas.index import SchemaIndex
 from headrace.log.tail import FeedTail
 from headrace.log.troubles import Troubles
-from headrace.log.writer import W, Writer
+from headrace.log.writer import Writer
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk
 from headrace.runtime.progress import STALLED_AFTER_S
@@ -277,6 +279,19 @@ class Log:
         finally:
             timer.cancel()
             waiting.discard(future)
+
+    @property
+    def measures(self) -> AppendMeasures:
+        """What the writer has counted since the start."""
+        return self._writer.measures
+
+    def appends_waiting(self) -> int:
+        """Return about how many requests of the writer are not answered yet."""
+        return self._writer.waiting()
+
+    def group_busy_s(self) -> float:
+        """Return for how many seconds the group that is being written is not durable; 0 if there is none."""
+        return self._writer.busy_s()
 
     @property
     def not_ready(self) -> list[str]:

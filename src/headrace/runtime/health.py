@@ -21,6 +21,7 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.exposition import METRICS_TYPE
 from headrace.runtime.logs import get_logger
 from headrace.runtime.progress import STALLED_AFTER_S, Progress
+from headrace.runtime.runbook import PAGE_TYPE, addressed_page
 from headrace.runtime.settings import parse_duration
 
 logger = get_logger("runtime")
@@ -165,8 +166,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_S_MAX
 
     def do_GET(self) -> None:
-        """Answer one of the three."""
-        match self.path.partition("?")[0]:
+        """Answer one of the three, or a page of the runbook."""
+        path = self.path.partition("?")[0]
+        page = addressed_page(path)
+        if page is not None:
+            self._answer(200, PAGE_TYPE, page.encode())
+            return
+        match path:
             case "/healthz":
                 self._tell([])
             case "/readyz":
