@@ -9,6 +9,7 @@ from headrace import __version__
 from headrace.access.grants import EVERYTHING, Grant
 from headrace.server.core import Core
 from headrace.server.metrics.exposition import exposition
+from headrace.server.metrics.measured import Measured
 from headrace.server.publishing import settings_view
 from headrace.server.retention.explaining import explain
 from headrace.server.retention.history import HistoryKeeper, Point, SeriesKey
@@ -23,6 +24,7 @@ class OperatorCases(Core):
 
     retention: Retention
     histories: HistoryKeeper
+    measured: Measured
     on_rotate: list[Callable[[], int]]
     """Each asks the subscribers of one face's open streams to begin a new file, and returns how many streams there are."""
 
@@ -49,7 +51,7 @@ class OperatorCases(Core):
 
     async def metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
-        return await exposition(self.log, self.retention)
+        return await exposition(self.measured)
 
     async def alarms(self) -> doc.AlarmList:
         """Return the alarms that stand, newest first, then the newest cleared ones."""

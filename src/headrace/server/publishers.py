@@ -11,8 +11,8 @@ from msgspec import UNSET
 
 from headrace.access.grants import EVERYTHING, Grant
 from headrace.errors import DuplicateEntry, NotRegistered
+from headrace.log.answering import W
 from headrace.log.requests import Append
-from headrace.log.writer import W
 from headrace.server.core import Core
 from headrace.server.encoding import PostTerms, append_of
 from headrace.server.guard import May, judge_feed, tenant_of

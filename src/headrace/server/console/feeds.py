@@ -106,7 +106,7 @@ async def tail(service: Service, call: Call) -> Response:
     """Answer with what is appended, as it comes."""
     query = call.query(TailQuery)
     follower = await service.watch(call.path[FEED], query.after, portion_of(query.key))
-    return EventStream(follower, call.request, call.streams, events_of=events_of)
+    return EventStream(follower, call.request, call.streams, service.traffic, events_of=events_of)
 
 
 def _listed(service: Service, view: FeedView) -> ListedFeed:

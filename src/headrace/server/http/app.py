@@ -44,7 +44,8 @@ class HttpFace:
         self._service = service
         self._streams = streams if streams is not None else StreamTerms()
         self.bodies = Bodies(bodies if bodies is not None else BodyTerms())
-        self._guard = Guard(self._answer, verifier)
+        self._traffic = service.traffic
+        self._guard = Guard(self._answer, verifier, on_refused=self._traffic.note_refused_at_door)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer one request; nothing is raised to the server around it except cancellation."""
@@ -53,8 +54,10 @@ class HttpFace:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         path: dict[str, str] = {}
+        asked = self._traffic.asked(scope["method"])
         try:
             route, path = find_route(ROUTES, scope["method"], scope["raw_path"])
+            asked.route = route.path
             call = Call(route, path, request, self.bodies, self._streams)
             await call.check_caller(self._service)
             call.check_parameters()
@@ -62,19 +65,23 @@ class HttpFace:
             if not isinstance(response, EventStream):
                 response = await encoded(request, response)
         except ClientDisconnect:
+            asked.given_up()
             return
         except HeadraceError as error:
             if isinstance(error, SequenceNotAvailable) and FEED in path:
                 await self._service.snapshots.complete(error, path[FEED])
+            asked.refused(error)
             await _refuse(error, scope, receive, send)
             return
         except Exception:
             logger.exception("a request failed", method=scope["method"], path=scope["path"])
             failure = HeadraceError("the server failed on this request; its log says why")
+            asked.refused(failure)
             await problem_response(failure)(scope, receive, send)
             return
         finally:
             self.bodies.release(scope)
+        asked.answered(response.status_code)
         await response(scope, receive, send)
 
 

@@ -22,6 +22,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.runtime.logs import get_logger
 from headrace.server.following import Follower
 from headrace.server.rendering import Rendered
+from headrace.server.traffic import Traffic
 
 logger = get_logger("server.http")
 
@@ -55,20 +56,28 @@ class EventStream(Response):
         follower: Follower,
         request: Request,
         terms: StreamTerms,
+        traffic: Traffic,
         *,
         events_of: Callable[[Rendered], bytes] = attrgetter("content"),
     ) -> None:
-        """``events_of``: makes events of what the follower finds, if that is no run of events yet."""
+        """``traffic`` counts the stream while it is open. ``events_of``: makes events of what the follower finds, if that is
+        no run of events yet.
+        """
         super().__init__(media_type=EVENTS_TYPE)
         self._events_of = events_of
         self._follower = follower
         self._request = request
         self._terms = terms
+        self._traffic = traffic
         self._grant = grant_of_scope(request.scope)
         self._clock = SystemClock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the head, a ``feed`` event with the feed's bounds, then the entries."""
+        with self._traffic.event_stream_open():
+            await self._send_body(scope, receive, send)
+
+    async def _send_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [
             (b"content-type", EVENTS_TYPE.encode()),
             (b"cache-control", b"no-store"),

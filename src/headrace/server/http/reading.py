@@ -53,15 +53,16 @@ async def poll(service: Service, call: Call) -> Response:
     query = call.query(parameters.PollQuery)
     start = query.start()
     feed, portion = call.path[FEED], Portion(query.limit, query.limit_bytes, query.wanted())
-    rendered = await service.poll(
-        feed,
-        query.listener_id,
-        start,
-        timeout_ms=query.timeout_ms,
-        known=_known(call.headers(parameters.PlaceHeaders).known(), start),
-        portion=portion,
-        who=claimant_of(call.grant),
-    )
+    with service.traffic.poll_open():
+        rendered = await service.poll(
+            feed,
+            query.listener_id,
+            start,
+            timeout_ms=query.timeout_ms,
+            known=_known(call.headers(parameters.PlaceHeaders).known(), start),
+            portion=portion,
+            who=claimant_of(call.grant),
+        )
     if await call.request.is_disconnected():  # nobody is given anything
         return RenderedResponse(rendered)
     return RenderedResponse(rendered, partial(service.note_given, feed, query.listener_id, portion, rendered))
@@ -80,7 +81,7 @@ async def stream(service: Service, call: Call) -> Response:
         portion=Portion(bytes_max=STREAM_BYTES_MAX, wanted=query.wanted()),
         who=claimant_of(call.grant),
     )
-    return EventStream(follower, call.request, call.streams)
+    return EventStream(follower, call.request, call.streams, service.traffic)
 
 
 def _known(known: Known, start: Start) -> Known:
