@@ -29,7 +29,7 @@ ENTRIES: Final = (
     Change(b"\xff\x00", key=b"raw"),
 )
 FRAME: Final = frame_of(ENTRIES, Place(first=41))
-OPTIONS: Final = {
+OPTIONS: Final[dict[str, tuple[dict[str, str], ...]]] = {
     "headrace": ({}, {"include-transaction": "on"}),
     "wal2json": (
         {},
