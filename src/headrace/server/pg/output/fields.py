@@ -94,8 +94,13 @@ class Finder:
         """Return the fields of the entries ``chosen``; ``starts`` as above."""
         stamped = _stamped(body, starts[chosen[0]])
         found = [_part_by_part(body, starts[index], starts[index + 1], stamped) for index in chosen]
-        keys, values, ops, rests = (list(column) for column in zip(*found, strict=True))
-        return Fields(keys, values, ops, rests, [at for at, op in enumerate(ops) if op < 0])  # type: ignore[arg-type]  # zip
+        return Fields(
+            [one[0] for one in found],
+            [one[1] for one in found],
+            [one[2] for one in found],
+            [one[3] for one in found],
+            [at for at, one in enumerate(found) if one[2] < 0],
+        )
 
     def _forms_for(self, stamped_size: int) -> dict[int, tuple[Unpack, bytes] | None]:
         if self._stamped_size != stamped_size or len(self._forms) > FORMS_MAX:
