@@ -117,7 +117,7 @@ def test_folded_records_are_the_table(steps: list[tuple[str, int, str | None]]) 
         name = json.dumps(["public", "t", key]).encode()
         if step == "T":
             table.clear()
-            control = {"key": b"\0truncate/public/t/%d" % number, "control": "truncate"}
+            control: dict[str, Any] = {"key": b"\0truncate/public/t/%d" % number, "control": "truncate"}
             entries.append(Change(b'{"database":"public","table":"t","version":1}', **control, **TABLE))
         elif step == "D":
             table.pop(key, None)

@@ -28,7 +28,6 @@ class ShapeOptions(NamedTuple):
     """What is said of each column: wal2json's options of these names."""
 
     include_types: bool = True
-    include_typmod: bool = True
     include_not_null: bool = False
 
 
@@ -155,8 +154,7 @@ def _captured_shape(value: bytes, options: ShapeOptions) -> Shape | None:
 
 
 def _shape(columns: list[ShapeColumn], key: tuple[str, ...], *, captured: bool) -> Shape:
-    named = {one.name: one for one in columns}
-    pk = b",".join([named[name].opening.removesuffix(b',"value":') + b"}" for name in key if name in named])
+    pk = b",".join([one.opening.removesuffix(b',"value":') + b"}" for one in columns if one.name in key])
     return Shape(tuple(columns), key, b"[%b]" % pk, captured)
 
 
@@ -165,15 +163,8 @@ def _column(
 ) -> ShapeColumn:
     opening = b'{"name":' + _encode(name)
     if options.include_types:
-        shown = type_name if options.include_typmod else _without_typmod(type_name)
-        opening += b',"type":' + _encode(shown)
+        opening += b',"type":' + _encode(type_name)
     closing = b"}"
     if options.include_not_null:
         closing = b',"optional":%b}' % (b"true" if nullable else b"false")
     return ShapeColumn(name, opening + b',"value":', closing, convert)
-
-
-def _without_typmod(type_name: str) -> str:
-    """``numeric(10,2)`` is ``numeric``, ``timestamp(3) with time zone`` is ``timestamp with time zone``."""
-    head, bracket, rest = type_name.partition("(")
-    return head + rest.partition(")")[2] if bracket else type_name

@@ -32,7 +32,6 @@ _SWITCHES: Final = {
     "include-lsn": False,
     "include-schemas": True,
     "include-types": True,
-    "include-typmod": True,
     "include-pk": False,
     "include-not-null": False,
     "include-transaction": True,
@@ -84,9 +83,7 @@ class Wal2Json:
             )
         self._tables = table_lists(given)
         self._actions = _actions(given)
-        self._shape_options = ShapeOptions(
-            self._is_on["include-types"], self._is_on["include-typmod"], self._is_on["include-not-null"]
-        )
+        self._shape_options = ShapeOptions(self._is_on["include-types"], self._is_on["include-not-null"])
         self._shapes = ShapesInForce(schemas, self._shape_options)
 
     def render(self, piece: Piece) -> Rendered:
@@ -135,7 +132,7 @@ class Wal2Json:
     def _record(self, piece: Piece, index: int, message: wal_pb2.WalEntry, position: int) -> bytes | None:
         """The record of an entry; None if it has none."""
         table = _table_of(message)
-        if table is None or not self._tables.has(*table):
+        if table is None or message.op_type == wal_pb2.OP_BATCH or not self._tables.has(*table):
             return None
         sequence_id = piece.frame.header.first_sequence_id + index
         parts = [b'"table":%b' % _encode(table[1])]
