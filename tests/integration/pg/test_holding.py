@@ -45,8 +45,16 @@ def test_a_slot_holds_and_is_shown(tmp_path: Path) -> None:
         assert oldest(feed) <= 41
         follow(server, 60 + 60)
         wait_until(lambda: oldest(feed) > 41, what="what was confirmed to be dropped")
-        trace = server.http.get(f"{feed.path}/entries/{view(feed)['head-sequence-id']}/trace")
-        assert "slot s" in trace.text
+        traced = wait_until(lambda: acked(feed), what="the trace to say that the slot has it")
+        assert [traced["kind"], traced["name"]] == ["subscriber", "slot s"]
+
+
+def acked(feed: Feed) -> Any:
+    """What the trace of the newest entry says of a consumer that has acked it."""
+    trace = feed.server.http.get(
+        f"{feed.path}/trace", params={"sequence-id": view(feed)["head-sequence-id"]}
+    ).json()
+    return next((one for one in trace["consumers"] if one["state"] == "acked"), None)
 
 
 def follow(server: ServerProcess, count: int) -> None:

@@ -334,7 +334,7 @@ class Session:
                 terms=server.terms,
                 waits=server.waits,
                 progress=server.progress,
-                wanted=scope.selection.stored(),
+                wanted=scope.stored,
                 cancelled=self._cancelled,
             )
             end = await streaming.run()
