@@ -35,6 +35,7 @@ def serve_command(
     streams: StreamOptions = _STREAMS,
     segment_size: str = "128m",
     disk_reserve: str | None = None,
+    stalled_after: str = "60s",
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Run the server until it is told to stop (SIGINT, SIGTERM).
@@ -59,6 +60,8 @@ def serve_command(
     disk_reserve
         Appends are refused (503 disk-reserve) while less than this is free on the volume, such as 2g. Default: 1g, or 5 %
         of the volume if that is more.
+    stalled_after
+        While appends wait and none has become durable for so long, /readyz fails, and there is the alarm stalled.
     json
         Print the address as a JSON document when ready.
     """
@@ -73,6 +76,7 @@ def serve_command(
         if disk_reserve is None
         else parse_segment_size(disk_reserve, "--disk-reserve"),
         retention=retention.settings(),
+        stalled_after_s=parse_positive_duration(stalled_after, "--stalled-after"),
     )
     address = parse_store(store) if store is not None else None
     settings = ServeSettings(

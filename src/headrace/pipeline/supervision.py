@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from headrace.errors import HeadraceError, QueryFailed, SparkEnded
+from headrace.errors import HeadraceError, QueryFailed, SparkEnded, Stalled
 from headrace.pipeline.checkpoint_folder import MANAGER, manager_of, url_of
 from headrace.pipeline.failures import error_of
 from headrace.runtime.backoff import Backoff
@@ -89,6 +89,16 @@ def start_query(spark: SparkSession, writer: DataStreamWriter, checkpoint: str) 
             _set_manager(spark, before)
 
 
+def tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
+    """Return how many tasks of each stage that runs now are done, as (stage, tasks); none if Spark does not say."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+        found = [(number, tracker.getStageInfo(number)) for number in tracker.getActiveStageIds()]
+    except (OSError, Py4JError):
+        return ()
+    return tuple((number, stage.numCompletedTasks) for number, stage in found if stage is not None)
+
+
 def _set_manager(spark: SparkSession, manager: str | None) -> None:
     if manager is None:
         spark.conf.unset(MANAGER)
@@ -126,6 +136,7 @@ def supervise(
     start: Callable[[], StreamingQuery],
     *,
     stop: threading.Event | None = None,
+    anew: threading.Event | None = None,
     look: Callable[[Seen], None] | None = None,
     restarting: Callable[[Restart], None] | None = None,
     terms: Terms = FOLLOWING,
@@ -134,12 +145,13 @@ def supervise(
 
     ``start`` makes and starts the query, each time with the same checkpoint. If it fails the first time for a cause that
     nobody knows, that is the end; later it is a failure like others. ``look`` is called every second, ``restarting`` before
-    each wait; both on the caller's thread. Raises the error that no start mends: our own, if a worker, the source or
-    the batch raised one, else QueryFailed; SparkEnded if Spark's Java is gone, so that only a new process goes on.
+    each wait; both on the caller's thread. Whoever sets ``anew`` has the query ended and started again, as after a failure
+    that passes. Raises the error that no start mends: our own, if a worker, the source or the batch raised one, else
+    QueryFailed; SparkEnded if Spark's Java is gone, so that only a new process goes on.
     """
     stop = stop or threading.Event()
     failures = Failures(terms)
-    watch = _Watch(look)
+    watch = _Watch(look, anew or threading.Event())
     while True:
         error, progressed = watch.run(start, stop)
         if error is None:
@@ -160,7 +172,8 @@ def supervise(
 class _Watch:
     """Looks at a query once a second, through all its lives."""
 
-    def __init__(self, look: Callable[[Seen], None] | None) -> None:
+    def __init__(self, look: Callable[[Seen], None] | None, anew: threading.Event) -> None:
+        self._anew = anew
         self._look = look or (lambda seen: None)
         self._began = False
         self.seen = Seen()
@@ -177,6 +190,7 @@ class _Watch:
                 raise error  # nothing has run: a query that can't be planned now can't be planned later either
             return error, False
         self._began = True
+        self._anew.clear()
         ended: bool | None = False
         progressed = False
         try:
@@ -185,8 +199,9 @@ class _Watch:
                 progressed |= self._note(_asked(lambda: query.lastProgress)[0])
                 if error is None:
                     self._look(self.seen)
-                if stop.is_set() and not ended:
+                if (stop.is_set() or self._anew.is_set()) and not ended:
                     _asked(query.stop)
+                    error = error if stop.is_set() else Stalled("the query was ended, to be started anew")
         except BaseException:
             _asked(query.stop)
             raise

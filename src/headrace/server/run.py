@@ -29,6 +29,7 @@ from headrace.log.log import Log, LogSettings
 from headrace.log.opening import StoreAddress
 from headrace.runtime.descriptors import connections_max, raise_limit
 from headrace.runtime.logs import get_logger
+from headrace.server.console.face import ConsoleFace
 from headrace.server.http.app import HttpFace
 from headrace.server.service import Service
 from headrace.server.snapshots import Origin
@@ -212,7 +213,7 @@ def check_exposure(address: Address, settings: ServeSettings) -> None:
         insecure=settings.insecure,
     )
     if warning is not None:
-        logger.warning(warning)
+        logger.warning("the server lies open", detail=warning)
 
 
 def bind(address: Address) -> socket.socket:
@@ -268,7 +269,7 @@ async def _serve_http(
         return tls.ssl_context()
 
     config = uvicorn.Config(
-        HttpFace(service, verifier=verifier),
+        ConsoleFace(service, HttpFace(service, verifier=verifier), verifier=verifier),
         http=connection,
         ws="none",
         loop="none",

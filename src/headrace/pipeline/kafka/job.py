@@ -91,6 +91,7 @@ def run_kafka(
     progress: Callable[[Progress], None] | None = None,
     restarting: Callable[[Restart], None] | None = None,
     stop: threading.Event | None = None,
+    anew: threading.Event | None = None,
     terms: Terms | None = None,
 ) -> Summary:
     """Send the entries of ``feed`` to Kafka; until ``stop`` is set, or with ``once`` up to the head.
@@ -103,7 +104,7 @@ def run_kafka(
 
     ``terms``: how long it is started again after failures (default: for ever, and with ``once`` never). ``patience_s``: how
     long brokers may take nothing before that counts as one. ``progress`` is called every second and ``restarting`` before
-    the query is started again, on the caller's thread.
+    the query is started again, on the caller's thread; ``anew`` is :func:`supervise`'s.
 
     Raises ConfigInvalid, TopicUnfit, MessageTooLarge, SimpleInvalid, SimpleSchemaMissing, BrokerUnavailable, FeedNotFound,
     FeedRecreated, SequenceNotAvailable, ServerUnreachable, TopicGone, QueryFailed.
@@ -132,13 +133,8 @@ def run_kafka(
                 writer = writer.trigger(availableNow=True)
             return start_query(spark, writer, checkpoint)
 
-        supervise(
-            start_once,
-            stop=stop,
-            look=counts.look,
-            restarting=restarting,
-            terms=terms or (ONCE if once else FOLLOWING),
-        )
+        terms = terms or (ONCE if once else FOLLOWING)
+        supervise(start_once, stop=stop, anew=anew, look=counts.look, restarting=restarting, terms=terms)
         return counts.summary(batches, beginning)
 
 
@@ -163,7 +159,7 @@ def source_options(
 def _said(beginning: Beginning) -> dict[str, str]:
     """Say what can surprise, and return the option that makes the source begin there."""
     for warning in beginning.warnings:
-        log.warning(warning)
+        log.warning("the beginning may surprise", detail=warning)
     return {"start": beginning.start} if beginning.start else {}
 
 

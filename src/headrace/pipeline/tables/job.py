@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -116,6 +117,7 @@ def run_tables(
     progress: Callable[[Progress], None] | None = None,
     restarting: Callable[[Restart], None] | None = None,
     stop: threading.Event | None = None,
+    anew: threading.Event | None = None,
 ) -> Summary:
     """Keep the tables of ``feed`` in the folder ``to`` up to date; until ``stop`` is set, or with ``once`` up to the head.
 
@@ -124,7 +126,8 @@ def run_tables(
     about ``entries_max`` entries. ``archive``: URL of a folder of KWAL segments that hold what the server has dropped.
     ``schema``: Spark DDL of the members of entries that name no table; the first run's is kept.
     ``progress`` is called every second, on the caller's thread. A job without ``once`` outlives failures that pass:
-    ``restarting`` is told of each. A captured table that can't be followed is stopped, and the others go on.
+    ``restarting`` is told of each; ``anew``: see :func:`supervise`. A captured table that can't be followed is stopped, and
+    the others go on.
 
     Raises ValueUnfit (nothing is published that does not hold it), FeedRecreated, SequenceNotAvailable,
     CheckpointAhead, ServerUnreachable, FeedNotFound, DataFolderLocked, ConfigInvalid, FormatTooNew, QueryFailed.
@@ -152,13 +155,9 @@ def run_tables(
         writer = entries.writeStream.foreachBatch(Batches(ledger, run.batch_done, coming_back))
         writer = writer.queryName(f"headrace tables of {feed}")
         trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=INTERVAL)
-        supervise(
-            lambda: start_query(spark, trigger, place),
-            stop=stop,
-            look=run.look,
-            restarting=restarting,
-            terms=ONCE if once else FOLLOWING,
-        )
+        start = partial(start_query, spark, trigger, place)
+        terms = ONCE if once else FOLLOWING
+        supervise(start, stop=stop, anew=anew, look=run.look, restarting=restarting, terms=terms)
         run.told()
         return run.summary()
     except LeftOff:
