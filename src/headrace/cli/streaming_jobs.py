@@ -16,8 +16,6 @@ from headrace.runtime import facts
 from headrace.runtime.progress import Standing, Work
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from headrace.pipeline.supervision import Restart
 
 
@@ -55,7 +53,7 @@ class JobSeen:
         self._restarts = 0
         self._last: Streaming | None = None
         self.anew = threading.Event()
-        self.spark: SparkSession | None = None
+        self.spark: Any = None
 
     def telling(self, progress: Callable[[P], None]) -> Callable[[P], None]:
         """Return what takes a job's progress over, and gives it to ``progress``."""
