@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
 SIZE = {"width": 1180, "height": 740}
-TALL = {"width": 1180, "height": 1130}
+TALL = {"width": 1180, "height": 1000}
 
 
 def keep_busy(shop: Shop, until: float) -> bool:

@@ -6,6 +6,7 @@ Everything that comes from outside is escaped by Jinja (autoescape); nothing her
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -18,13 +19,14 @@ from starlette.responses import Response
 
 from headrace import __version__
 from headrace.access.grants import ANONYMOUS
+from headrace.errors import StoreUnavailable
 from headrace.log.retention.loss import duration
 from headrace.server.console import chart
 from headrace.server.console.sessions import Session
 from headrace.server.guard import May
 from headrace.server.http.table import Call
 from headrace.server.service import Service
-from headrace.wire.documents import TimeToLoss, ms_of_rfc3339
+from headrace.wire.documents import AlarmView, TimeToLoss, ms_of_rfc3339
 
 PAGE_TYPE: Final = "text/html; charset=utf-8"
 SESSION: Final = "headrace.console-session"
@@ -59,16 +61,19 @@ async def page(service: Service, call: Call, template: str, *, status: int = 200
     """Return a page with the navigation around it: only what the caller may see is in it."""
     grant, path = call.grant, call.route.path
     session = session_of_scope(call.request)
-    standing = 0
+    alarms: Sequence[AlarmView] | None = []
     if grant.may_administer():
-        standing = sum(one.cleared_at is None for one in (await service.alarms()).alarms)
+        try:
+            alarms = [one for one in (await service.alarms()).alarms if one.cleared_at is None]
+        except StoreUnavailable:  # the page may be just what is needed now
+            alarms = None
     shell = {
         "places": [one for one in PLACES if one.may is May.LIST or grant.may_administer()],
         "here_at": _place_of(path),
         "session": session,
         "who": "" if grant.subject == ANONYMOUS else grant.subject,
         "health": service.readiness(),
-        "standing": standing,
+        "standing": alarms,
         "admin": grant.may_administer(),
     }
     return _response(template, status, {**shell, **values})
