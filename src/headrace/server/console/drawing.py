@@ -21,12 +21,13 @@ from headrace import __version__
 from headrace.access.grants import ANONYMOUS
 from headrace.errors import StoreUnavailable
 from headrace.log.retention.loss import duration
+from headrace.runtime.runbook import runbook_codes
 from headrace.server.console import chart
 from headrace.server.console.sessions import Session
 from headrace.server.guard import May
 from headrace.server.http.table import Call
 from headrace.server.service import Service
-from headrace.wire.documents import AlarmView, TimeToLoss, ms_of_rfc3339
+from headrace.wire.documents import AlarmView, TimeToLoss, ms_of_rfc3339, rfc3339
 
 PAGE_TYPE: Final = "text/html; charset=utf-8"
 SESSION: Final = "headrace.console-session"
@@ -104,6 +105,11 @@ def part(name: str) -> str:
     return quote(name, safe="")
 
 
+def runbook(code: str) -> str:
+    """Return the address of the runbook's page for a code; empty if it has none."""
+    return f"/console/runbook/{code}" if code in _explained() else ""
+
+
 def number(value: float | None) -> str:
     """Return a whole number with its thousands apart."""
     return UNKNOWN if value is None or math.isnan(value) else f"{round(value):,}"
@@ -157,6 +163,16 @@ def danger(loss: TimeToLoss | None) -> str:
     return "warn" if loss.seconds is not None and loss.seconds < SOON_S else "ok"
 
 
+def moment(seconds: float) -> str:
+    """Return seconds since 1970 as RFC 3339."""
+    return rfc3339(round(seconds * 1000))
+
+
+@cache
+def _explained() -> frozenset[str]:
+    return frozenset(runbook_codes())
+
+
 @cache
 def environment() -> Environment:
     """Return the templates, compiled once."""
@@ -178,6 +194,8 @@ def environment() -> Environment:
         danger=danger,
         feed_path=feed_path,
         part=part,
+        runbook=runbook,
+        moment=moment,
     )
     made.globals.update(version=__version__, chart_size=chart, unknown=UNKNOWN)
     return made
