@@ -27,8 +27,7 @@
         ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound, IdentityNeeded   exit 2
         ├── PortInUse, SourceUnavailable (SourceLocked), Stalled, PlatformUnsupported, SetupMissing, EntryRefused   exit 1
         ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt, ControlsTooMany    exit 3
-        ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit   3; SparkBusy, SparkEnded   1
-        ├── CheckpointNotFound   exit 1
+        ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit   3; SparkBusy, SparkEnded, CheckpointNotFound 1
         ├── SourceForbidden, StoreForbidden, StoreUnsafe, TokenExposed   databases: rights, durability; tokens; exit 3
         ├── SegmentCorrupt, SegmentGap, SegmentsOverlap, BaseCorrupt, BackupGap, ArchiveOwned, ArchiveConflict; ArchiveFull 1
         ├── PruneRefused, OutNotEmpty, RestoreInexact, TargetInsideAppend   exit 3; TargetUnreachable, ArchiveUnavailable   4
