@@ -217,7 +217,7 @@ class _Capture:
                     with self._works.asking_server():
                         await self._feed.send(append)
                     self._backoff.reset()
-                self._works.note_step(self._feed.unanswered, session.copies)
+                self._works.note_step(self._feed.unanswered, session.copies, brought=len(appends))
                 self._say()
         finally:
             self._session = None

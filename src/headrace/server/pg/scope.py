@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from headrace.access.grants import Grant
 from headrace.errors import InvalidRequest
 from headrace.log.contract import Store
@@ -19,11 +21,16 @@ KEY_PREFIX: Final = "key-prefix"
 
 
 class Scope(NamedTuple):
-    """Which entries a stream carries, and what of its options is the output's. ``rights`` None: all feeds."""
+    """Which entries a stream carries, and what of its options is the output's. ``rights`` None: all feeds.
+
+    ``stored``: the same as it is kept beside the slot's progress; empty for everything. ``feeds`` in it are patterns
+    separated by commas, several lists of them by semicolons: a feed must fit one of each.
+    """
 
     rights: StreamRights | None
     selection: Selection
     options: Mapping[str, str]
+    stored: str
 
 
 def database_grant(grant: Grant, database: str) -> Grant:
@@ -72,4 +79,12 @@ def scope_of(store: Store, grant: Grant, databases: Sequence[str], options: Mapp
     if feeds is not None:
         grant = grant.narrowed(feeds=[name.strip() for name in feeds.split(",")])
     selection = Selection(key_prefix=rest.pop(KEY_PREFIX, ""))
-    return Scope(rights_of(store, grant), selection, rest)
+    return Scope(rights_of(store, grant), selection, rest, _stored(selection, grant))
+
+
+def _stored(selection: Selection, grant: Grant) -> str:
+    if not grant.feed_filters:
+        return selection.stored()
+    kept = msgspec.json.decode(selection.stored() or "{}", type=dict[str, str])
+    kept["feeds"] = ";".join(map(",".join, grant.feed_filters))
+    return msgspec.json.encode(kept).decode()

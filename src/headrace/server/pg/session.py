@@ -303,7 +303,7 @@ class Session:
     async def _stream(self, asking: Asking, ask: Start) -> StreamEnd:
         server = self._server
         store = server.log.store
-        held = await server.slots.take(ask.name, asking.grant, self.pid)
+        held = await server.slots.take(ask.name, asking.grant, self.pid, self.cancel)
         try:
             await server.log.refresh()
             start = max(ask.position, held.position)
@@ -334,7 +334,7 @@ class Session:
                 terms=server.terms,
                 waits=server.waits,
                 progress=server.progress,
-                wanted=scope.selection.stored(),
+                wanted=scope.stored,
                 cancelled=self._cancelled,
             )
             end = await streaming.run()

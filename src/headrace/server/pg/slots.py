@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace.access.grants import Grant
-from headrace.entries.lsn import Lsn
+from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.log.history import position_past
 from headrace.log.log import Log
@@ -64,13 +65,17 @@ class SlotView(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """A slot in use. ``position``: confirmed up to there; ``place``: what its stream begins behind, and holds."""
+    """A slot in use. ``position``: confirmed up to there; ``place``: what its stream begins behind, and holds.
+
+    ``end`` ends its stream: another server has the slot, or it was dropped there.
+    """
 
     row: SlotRow
     options: SlotOptions
     pid: int
     place: Lsn
     position: int
+    end: Callable[[], None]
 
     @property
     def who(self) -> Subscriber:
@@ -166,8 +171,11 @@ class Slots:
 
     # -- in use -------------------------------------------------------------------------------------------------------
 
-    async def take(self, name: str, grant: Grant, pid: int) -> Held:
-        """Begin to use a slot; :meth:`release` ends that. PgError: 42704 (none), 55006 (in use), 55000 (lost)."""
+    async def take(self, name: str, grant: Grant, pid: int, end: Callable[[], None]) -> Held:
+        """Begin to use a slot; :meth:`release` ends that, ``end`` its stream.
+
+        PgError: 42704 (none), 55006 (in use), 55000 (lost).
+        """
         await self._known(name, grant)
         if name in self._held:
             raise self._in_use(name)
@@ -183,7 +191,7 @@ class Slots:
             raise _missing(name)
         if name in self._held:  # another session was faster
             raise self._in_use(name)
-        held = self._held[name] = Held(row, _options(row), pid, Lsn(0, 0, 0), row.position)
+        held = self._held[name] = Held(row, _options(row), pid, ZERO, row.position, end)
         try:
             held.place = await asyncio.to_thread(self._place, row)
         except BaseException:
@@ -199,9 +207,7 @@ class Slots:
             del self._held[name]
         if not held.options.temporary:
             try:
-                await asyncio.to_thread(
-                    self._rows.change, name, lambda row: row._replace(holder="", held_until_ms=0)
-                )
+                await asyncio.to_thread(self._rows.change, name, self._given_back)
             except HeadraceError as error:  # it expires by itself
                 logger.error("a slot can't be given back", slot=name, detail=error.detail)
         async with self._released:
@@ -252,15 +258,23 @@ class Slots:
                 for held in list(self._held.values()):
                     self.confirm(held, held.position, held.place)
                 await self.settle()
-                for name in list(self._held):
-                    await asyncio.to_thread(self._rows.change, name, self._renewed)
+                for held in list(self._held.values()):
+                    row = await asyncio.to_thread(self._rows.change, held.row.name, self._renewed)
+                    if row is None or row.holder != self._holder:
+                        logger.warning("a slot in use was taken over by another server", slot=held.row.name)
+                        held.end()
             except HeadraceError as error:
                 logger.error("it can't be written down which slots are in use", detail=error.detail)
+            except Exception:
+                logger.exception("it can't be written down which slots are in use")
 
     def _renewed(self, row: SlotRow) -> SlotRow:
         if row.holder != self._holder:
             return row
         return row._replace(held_until_ms=self._clock.wall_ms() + HELD_MS)
+
+    def _given_back(self, row: SlotRow) -> SlotRow:
+        return row._replace(holder="", held_until_ms=0) if row.holder == self._holder else row
 
     def _present(self) -> list[SubscriberRow]:
         """Those in use, as memory knows them: they hold whatever the table says. Called from any thread."""

@@ -132,7 +132,7 @@ class Wal2Json:
     def _record(self, piece: Piece, index: int, message: wal_pb2.WalEntry, position: int) -> bytes | None:
         """The record of an entry; None if it has none."""
         table = _table_of(message)
-        if table is None or not self._tables.has(*table):
+        if table is None or message.op_type == wal_pb2.OP_BATCH or not self._tables.has(*table):
             return None
         sequence_id = piece.frame.header.first_sequence_id + index
         parts = [b'"table":%b' % _encode(table[1])]
