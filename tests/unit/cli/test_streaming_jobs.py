@@ -17,6 +17,8 @@ class Told:
     sequence_id: int
     lag: int | None
     lag_seconds: float | None = None
+    done: int = 0
+    batch_seconds: float | None = None
 
 
 def test_a_query_is_not_started_anew_while_its_batch_is_repeated() -> None:
