@@ -70,18 +70,16 @@ def serve_command(
         print(
             "warning: --insecure: whoever reaches this address can read and write every feed", file=sys.stderr
         )
+    reserve = None if disk_reserve is None else parse_segment_size(disk_reserve, "--disk-reserve")
     log = LogSettings(
         segment_bytes=parse_segment_size(segment_size),
-        disk_reserve_bytes=None
-        if disk_reserve is None
-        else parse_segment_size(disk_reserve, "--disk-reserve"),
+        disk_reserve_bytes=reserve,
         retention=retention.settings(),
         stalled_after_s=parse_positive_duration(stalled_after, "--stalled-after"),
     )
-    address = parse_store(store) if store is not None else None
     settings = ServeSettings(
         data_dir=data_dir,
-        store=address,
+        store=parse_store(store) if store is not None else None,
         http=http,
         grpc=None if grpc == "off" else grpc,
         pg=None if pg == "off" else pg,
