@@ -18,6 +18,7 @@ from headrace.client.wal_stream import WalClient
 from headrace.errors import WriterStopped
 from headrace.log.log import Log
 from headrace.log.requests import Register
+from headrace.runtime.runbook import runbook_page
 from headrace.server.grpc.face import GrpcFace
 from headrace.server.http.app import HttpFace
 from headrace.server.service import Service
@@ -84,6 +85,9 @@ async def test_after_a_failed_sync_appends_are_not_serving_and_reads_are(tmp_pat
         ready = await faces.http.get("/readyz")
         assert ready.status_code == 503
         assert any("did not confirm a write" in reason for reason in ready.json()["reasons"])
+        for reason in ready.json()["reasons"]:
+            assert reason.endswith(" (writer-stopped), see /runbook/writer-stopped")
+        assert (await faces.http.get("/runbook/writer-stopped")).text == runbook_page("writer-stopped")
         async with WalClient(faces.address) as reader:
             await reader.bounds()
         watching.cancel()

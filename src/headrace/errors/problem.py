@@ -6,6 +6,7 @@ the name that says the same everywhere.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from headrace.errors.answers import Unavailable
@@ -14,6 +15,7 @@ from headrace.errors.root import HeadraceError
 PROBLEM_TYPE: Final = "application/problem+json"
 RUNBOOK_PATH: Final = "/runbook"
 """Below this address each HTTP face serves a page for each code."""
+_CODE_AT_END: Final = re.compile(r"\(([a-z]+(?:-[a-z]+)*)\)$")
 RETRY_AFTER_S: Final = 1
 """What a 503 tells the client to wait at least; agents back off further by themselves (RFD 5, failure scenarios)."""
 
@@ -35,6 +37,12 @@ def problem_document(error: HeadraceError) -> dict[str, Any]:
 def runbook_address(code: str) -> str:
     """Return the reference of the page of ``code``: relative to whoever answers (RFC 9457 §3.1.1), with a whole path."""
     return f"{RUNBOOK_PATH}/{code}"
+
+
+def reason_with_page(reason: str) -> str:
+    """Return why something is not ready together with the page of its code, if it ends in one: ``… (writer-stopped)``."""
+    found = _CODE_AT_END.search(reason)
+    return reason if found is None else f"{reason}, see {runbook_address(found[1])}"
 
 
 def problem_headers(error: HeadraceError) -> dict[str, str]:

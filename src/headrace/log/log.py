@@ -14,7 +14,14 @@ import msgspec
 
 from headrace.entries.feed import check_tenant
 from headrace.entries.lsn import Lsn
-from headrace.errors import FeedNotFound, HeadraceError, JournalCorrupt, Stalled
+from headrace.errors import (
+    FeedNotFound,
+    HeadraceError,
+    JournalCorrupt,
+    Stalled,
+    StoreUnavailable,
+    WriterStopped,
+)
 from headrace.errors.root import printable
 from headrace.log import history
 from headrace.log.answering import W
@@ -295,14 +302,11 @@ class Log:
 
     @property
     def not_ready(self) -> list[str]:
-        """Why appends can't be taken; empty when they can."""
-        reasons = (
-            self._store.not_writable(),
-            self._writer.not_running(),
-            self.stalled(),
-            *self.not_readable,
-        )
-        return [printable(reason) for reason in reasons if reason is not None]
+        """Why appends can't be taken, each with its code in brackets at the end; empty when they can."""
+        reasons = (self._store.not_writable(), self._writer.not_running())
+        stopped = [f"{printable(reason)} ({WriterStopped.code})" for reason in reasons if reason is not None]
+        stalled = self.stalled()
+        return [*stopped, *([stalled] if stalled is not None else []), *self.not_readable]
 
     def stalled(self) -> str | None:
         """Why appends wait in vain, None if they don't: what the writer hands to the store does not become durable."""
@@ -313,9 +317,9 @@ class Log:
 
     @property
     def not_readable(self) -> list[str]:
-        """Why nothing can be read at this moment; empty when it can."""
+        """Why nothing can be read at this moment, with its code in brackets at the end; empty when it can."""
         reason = self._store.unreachable()
-        return [printable(reason)] if reason is not None else []
+        return [f"{printable(reason)} ({StoreUnavailable.code})"] if reason is not None else []
 
     def _moved(self) -> None:
         loop = self._loop

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from headrace import __version__
 from headrace.errors import ConfigInvalid, PortInUse
+from headrace.errors.problem import reason_with_page
 from headrace.runtime.clock import Clock
 from headrace.runtime.exposition import METRICS_TYPE
 from headrace.runtime.logs import get_logger
@@ -176,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "/healthz":
                 self._tell([])
             case "/readyz":
-                self._tell(self.server.progress.not_ready())
+                self._tell([reason_with_page(reason) for reason in self.server.progress.not_ready()])
             case "/metrics":
                 self._answer(200, METRICS_TYPE, self.server.metrics())
             case _:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Stalled
 from headrace.runtime.clock import Clock, SystemClock
 
 STALLED_AFTER_S: Final = 60.0
@@ -239,7 +239,7 @@ class Progress:
 
 
 def in_words(standing: Standing) -> str:
-    """Return a sentence about a work that is stuck."""
+    """Return a sentence about a work that is stuck, with the code of what keeps it in brackets at the end."""
     at = f" at {standing.position}" if standing.position else ""
-    code = f" ({standing.code})" if standing.code else ""
+    code = f" ({standing.code or Stalled.code})"
     return f"{standing.name} does not move{at} though {standing.waiting} wait: {standing.detail}{code}"

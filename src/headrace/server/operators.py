@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from headrace import __version__
 from headrace.access.grants import EVERYTHING, Grant
+from headrace.errors import Unavailable
+from headrace.errors.problem import reason_with_page
 from headrace.server.core import Core
 from headrace.server.metrics.exposition import exposition
 from headrace.server.metrics.measured import Measured
@@ -91,7 +93,7 @@ class OperatorCases(Core):
 
     def readiness(self) -> doc.Health:
         """Say whether appends are taken, and if not, why."""
-        reasons = self.not_appending()
+        reasons = [reason_with_page(reason) for reason in self.not_appending()]
         return doc.Health(status="not-ready" if reasons else "ok", version=__version__, reasons=reasons)
 
     def not_appending(self) -> list[str]:
@@ -103,7 +105,7 @@ class OperatorCases(Core):
         return [*self.log.not_readable, *self._stopping()]
 
     def _stopping(self) -> list[str]:
-        return ["the server is stopping"] if self._waits.stopping else []
+        return [f"the server is stopping ({Unavailable.code})"] if self._waits.stopping else []
 
 
 def _view(lags: FeedLags, grant: Grant) -> doc.FeedView:

@@ -30,6 +30,7 @@ from headrace.server.http.app import HttpFace
 from headrace.server.http.bodies import BodyTerms
 from headrace.server.http.routes import ROUTES
 from headrace.server.service import Service
+from headrace.server.traffic import Traffic
 from headrace.wire.documents import RegisterPublisher
 from tests.faces import served
 from tests.identity import Issuer
@@ -167,14 +168,17 @@ def slow(folder: Path, _: Cluster) -> set[Refusal]:
 
 
 class _Broken:
-    """A service with a bug wherever it is touched."""
+    """A service with a bug wherever it is touched, but for what counts requests, failed ones too."""
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("the secret of a row")
 
 
 def broken(folder: Path, _: Cluster) -> set[Refusal]:
-    """Bugs: of the use cases, and of the description."""
+    """Bugs: of the use cases, of the description, and of the runbook."""
 
     async def main() -> set[Refusal]:
         met = set()
@@ -192,6 +196,7 @@ def broken(folder: Path, _: Cluster) -> set[Refusal]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("headrace.server.http.routes.openapi_document", None)
+        patch.setattr("headrace.server.http.runbook.runbook_page", None)
         return asyncio.run(main())
 
 

@@ -40,6 +40,9 @@ def test_store_away_is_503_with_retry_after_and_back_without_a_restart(
                 assert int(read.headers["Retry-After"]) >= 1
                 assert server.http.get("/healthz").status_code == 200
                 wait_until(lambda: "PostgreSQL is away" in server.http.get("/readyz").text)
+                assert (
+                    "(store-unavailable), see /runbook/store-unavailable" in server.http.get("/readyz").text
+                )
                 cluster.start()
                 wait_until(lambda: server.http.get("/readyz").status_code == 200)
                 answer = feed.post({"changes": changes(4 + round_), "expected-offset": 4 + round_}).json()

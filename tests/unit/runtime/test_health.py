@@ -14,6 +14,7 @@ from headrace import __version__
 from headrace.errors import ConfigInvalid, PortInUse
 from headrace.runtime.health import REQUESTS_MAX, HealthAddress, HealthServer, parse_health
 from headrace.runtime.progress import Progress
+from headrace.runtime.runbook import runbook_page
 from headrace.testing.clock import ManualClock
 from tests.waiting import wait_until
 
@@ -35,7 +36,10 @@ def test_ready_while_it_moves_and_not_once_it_is_stuck() -> None:
         answer = get(server, "/readyz")
         assert answer.status_code == 503
         assert answer.json()["status"] == "not-ready"
-        assert "relay shop" in answer.json()["reasons"][0]
+        (reason,) = answer.json()["reasons"]
+        assert "relay shop" in reason
+        assert reason.endswith(" (stalled), see /runbook/stalled")
+        assert get(server, "/runbook/stalled").text == runbook_page("stalled")
         assert get(server, "/healthz").status_code == 200, "it is alive all the same"
         assert get(server, "/metrics").content == b"one 1\n"
         assert get(server, "/elsewhere").status_code == 404

@@ -67,7 +67,7 @@ def test_a_call_that_never_returns_is_seen_while_it_lasts() -> None:
         assert work.standing().waiting == 1
         clock.seconds += 60
         assert progress.not_ready() == [
-            "relay shop does not move though 1 wait: it waits for the source's answer"
+            "relay shop does not move though 1 wait: it waits for the source's answer (stalled)"
         ]
     assert progress.state() is State.IDLE
 
