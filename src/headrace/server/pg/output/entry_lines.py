@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 from headrace.server.pg.output import options
 from headrace.server.pg.output.contract import Piece, Rendered, Schemas
 from headrace.server.pg.output.fields import Fields, Finder, starts_of
-from headrace.server.pg.output.numerals import decimals, lsn_texts
+from headrace.server.pg.output.numerals import GROUP, GROUPS, lsn_texts
 from headrace.server.pg.output.tails import NO_LINE_ENDS, tail_of
 from headrace.wire.entry import message_of
 from headrace.wire.frame import HEADER_SIZE, Frame, FrameHeader
@@ -30,6 +31,8 @@ _raw = msgspec.json.Decoder(msgspec.Raw).decode
 _NEEDS_ESCAPE: Final = re.compile(rb"[^ !#-\[\]-~]")
 _OPS: Final = (b',"op":"put"', b',"op":"delete"')
 _U32_MAX: Final = (1 << 32) - 1
+_GROUPED_MIN: Final = 1_000
+"""From here on the last three digits of a number may be zeros."""
 
 
 class EntryLines:
@@ -60,33 +63,35 @@ class EntryLines:
     def _lines(self, feed: str, frame: Frame, chosen: Sequence[int]) -> list[bytes]:
         header, body, starts = frame.header, bytes(frame.body), starts_of(frame)
         begin = header.position + HEADER_SIZE + header.area_size
-        local = lsn_texts([begin + starts[index] for index in chosen])
         first_id = header.first_sequence_id
         if (
             header.last_global_ts != header.global_ts
         ):  # raft_index wraps: once in four thousand million entries
+            form = _form_of(feed, header, b"")
             return [
-                _line_of(feed, place, body[starts[index] : starts[index + 1]], first_id + index)
-                for place, index in zip(local, chosen, strict=True)
+                _line_of(form, b"%X/%X" % divmod(begin + starts[index], 1 << 32), stored, first_id + index)
+                for index in chosen
+                if (stored := body[starts[index] : starts[index + 1]])
             ]
+        first, last = chosen[0], chosen[-1]
+        if (
+            last - first + 1 == len(chosen)
+            and _GROUPED_MIN <= first_id + first <= first_id + last <= _U32_MAX
+        ):
+            plain = self._finder.find_plain(body, starts, first, last)
+            if plain is not None and _are_json(plain[1]) and _are_plain(plain[0]):
+                positions = list(accumulate(frame.lengths[first:last], initial=begin + starts[first]))
+                head, local = lsn_texts(positions)
+                return _plain_lines(_form_of(feed, header, head), local, first_id + first, *plain)
+        head, local = lsn_texts([begin + starts[index] for index in chosen])
+        form = _form_of(feed, header, head)
         found = self._finder.find(body, starts, chosen)
-        places = _Places(local, *_numbers(header, chosen))
-        if found.plain and _are_json(found.values) and _are_plain(found.keys):
-            return _plain_lines(_form_of(feed, header), places, found)
-        lines = _any_lines(_form_of(feed, header), places, found)
+        lines = _any_lines(form, local, [first_id + index for index in chosen], found)
         for at in found.odd:
             index = chosen[at]
             stored = body[starts[index] : starts[index + 1]]
-            lines[at] = _line_of(feed, local[at], stored, first_id + index)
+            lines[at] = _line_of(form, local[at], stored, first_id + index)
         return lines
-
-
-class _Places(NamedTuple):
-    """Of each entry: its position as an LSN of PostgreSQL, sequence id and ``raft_index``, as text."""
-
-    local: list[bytes]
-    ids: list[bytes]
-    rafts: list[bytes]
 
 
 class _Form(NamedTuple):
@@ -98,9 +103,9 @@ class _Form(NamedTuple):
     behind: bytes
 
 
-def _form_of(feed: str, header: FrameHeader) -> _Form:
+def _form_of(feed: str, header: FrameHeader, local_head: bytes) -> _Form:
     return _Form(
-        _opening(feed),
+        _opening(feed) + local_head,
         b'","sequence-id":',
         b',"lsn":"%016x.%010d.' % (header.global_ts, header.region_id),
         b'","committed-at":"%b"' % time_text(header.global_ts >> 18).encode(),
@@ -112,29 +117,35 @@ def _opening(feed: str) -> bytes:
     return b'{"feed":' + _encode(feed) + b',"local-lsn":"'
 
 
-def _numbers(header: FrameHeader, chosen: Sequence[int]) -> tuple[list[bytes], list[bytes]]:
-    first, count = header.first_sequence_id + chosen[0], len(chosen)
-    if chosen[-1] - chosen[0] + 1 == count:
-        return decimals(first, count), decimals(first & _U32_MAX, count, width=10)
-    ids = [header.first_sequence_id + index for index in chosen]
-    return [b"%d" % one for one in ids], [b"%010d" % (one & _U32_MAX) for one in ids]
+def _plain_lines(
+    form: _Form, local: list[bytes], first_id: int, keys: list[bytes], values: list[bytes]
+) -> list[bytes]:
+    """The lines of puts of JSON in a row that have nothing but key and value. ``raft_index`` is the sequence id here."""
+    opening, before_id, before_raft, behind = (part.replace(b"%", b"%%") for part in form)
+    values = _on_lines(values)
+    lines: list[bytes] = []
+    while len(lines) < len(keys):
+        begin = len(lines)
+        thousands, at = divmod(first_id + begin, GROUP)
+        groups = GROUPS[at : at + len(keys) - begin]
+        line = b"".join(
+            (
+                opening, b"%b", before_id, b"%d%%b" % thousands, before_raft, b"%07d%%b" % thousands, behind,
+                b',"changes":%b,"op":"put","key":"%b"}',
+            )
+        )  # fmt: skip
+        stop = begin + len(groups)
+        rows = zip(local[begin:stop], groups, values[begin:stop], keys[begin:stop], strict=True)
+        lines += [line % (position, group, group, value, key) for position, group, value, key in rows]
+    return lines
 
 
-def _plain_lines(form: _Form, places: _Places, found: Fields) -> list[bytes]:
-    """The lines of puts of JSON that have nothing but key and value."""
-    parts = [part.replace(b"%", b"%%") for part in form]
-    line = b"%b".join(parts) + b',"changes":%b,"op":"put","key":"%b"}'
-    values = _on_lines(found.values)
-    return [line % row for row in zip(*places, values, found.keys, strict=True)]
-
-
-def _any_lines(form: _Form, places: _Places, found: Fields) -> list[bytes]:
+def _any_lines(form: _Form, local: list[bytes], ids: list[int], found: Fields) -> list[bytes]:
     """The lines of all entries whose fields were found; those of odd ones are empty."""
     opening, before_id, before_raft, behind = form
     lines: list[bytes] = []
-    for local, number, raft, key, value, op, rest in zip(
-        *places, found.keys, found.values, found.ops, found.rests, strict=True
-    ):
+    rows = zip(local, ids, found.keys, found.values, found.ops, found.rests, strict=True)
+    for position, sequence_id, key, value, op, rest in rows:
         tail = tail_of(rest) if op >= 0 else None
         if tail is None:
             if op >= 0:
@@ -145,7 +156,8 @@ def _any_lines(form: _Form, places: _Places, found: Fields) -> list[bytes]:
         lines.append(
             b"".join(
                 (
-                    opening, local, before_id, number, before_raft, raft, behind, changes,
+                    opening, position, before_id, b"%d" % sequence_id,
+                    before_raft, b"%010d" % (sequence_id & _U32_MAX), behind, changes,
                     b',"op":"patch"' if tail.is_patch else _OPS[op], _key(key), instead, tail.members, b"}",
                 )
             )
@@ -153,10 +165,10 @@ def _any_lines(form: _Form, places: _Places, found: Fields) -> list[bytes]:
     return lines
 
 
-def _line_of(feed: str, local: bytes, stored: bytes, sequence_id: int) -> bytes:
+def _line_of(form: _Form, local: bytes, stored: bytes, sequence_id: int) -> bytes:
     """The line of an entry of any layout."""
     entry = _encode(entry_out(message_of(memoryview(stored)), sequence_id)).translate(NO_LINE_ENDS)
-    return b'%b%b",%b' % (_opening(feed), local, entry[1:])
+    return b'%b%b",%b' % (form.opening, local, entry[1:])
 
 
 def _changes(value: bytes) -> tuple[bytes, bytes]:

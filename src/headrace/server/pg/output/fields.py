@@ -11,8 +11,9 @@ and what was laid out otherwise is left to protobuf.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +29,6 @@ _APPEND_END: Final = b"\xa0\x06\x01"
 _CHECKSUM: Final = b"\x4a\x04"
 _STAMPED: Final = {0x10: False, 0x1A: True, 0x22: True, 0x40: False}
 """The tags of what is stamped the same on all entries of a frame, and whether a size follows them."""
-_OPENINGS: Final = {b"\x28\x00\x32": 0, b"\x28\x01\x32": 1}
 
 Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
@@ -37,7 +37,7 @@ class Fields(NamedTuple):
     """What was found of the chosen entries of one frame, a list for each field.
 
     ``rests``: the fields behind the checksum, as they are. ``odd``: places in these lists of entries that are laid out
-    otherwise; their fields are empty here. ``plain``: none is odd, none is anything but a put, none has a rest.
+    otherwise; their fields are empty here, and their op is -1.
     """
 
     keys: list[bytes]
@@ -45,54 +45,67 @@ class Fields(NamedTuple):
     ops: list[int]
     rests: list[bytes]
     odd: list[int]
-    plain: bool
 
 
 class Finder:
     """Finds the fields of frames, and remembers where they stand in entries of sizes that it has seen."""
 
     def __init__(self) -> None:
-        self._near: dict[int, tuple[Unpack, bytes] | None] = {}
-        self._near_of = -1
+        self._forms: dict[int, tuple[Unpack, bytes] | None] = {}
+        self._stamped_size = -1
+
+    def find_plain(
+        self, body: bytes, starts: Sequence[int], first: int, last: int
+    ) -> tuple[list[bytes], list[bytes]] | None:
+        """Return keys and values of the entries ``first`` … ``last``, if all are puts with both and nothing else.
+
+        ``starts``: where each entry of the frame begins in its body, and where the last one ends. None: some are not, or
+        that can't be told here.
+        """
+        stamped = _stamped(body, starts[first])
+        forms = self._forms_for(len(stamped))
+        opening, key_size_at = stamped + b"\x28\x00\x32", 3 + _LSN_FIELD + len(stamped) + 3
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        add_key, add_value = keys.append, values.append
+        # An append's last entry has one field more in front of its half.
+        stop = last if last + 2 == len(starts) else last + 1
+        try:
+            for at, end in pairwise(starts[first : stop + 1]):
+                sizes = end - at << 8 | body[at + key_size_at]
+                form = forms[sizes] if sizes in forms else self._form(sizes, len(stamped))
+                unpack, expected = form  # type: ignore[misc]  # None is a TypeError, which ends this way
+                found, key, middle, value, checksum = unpack(body, at)
+                if found != opening or middle != expected or checksum != _CHECKSUM:
+                    return None
+                add_key(key)
+                add_value(value)
+        except (TypeError, IndexError, struct.error):
+            return None
+        if stop == last:
+            key, value, op, rest = _part_by_part(body, starts[last], starts[last + 1], stamped)
+            if op or rest:
+                return None
+            add_key(key)
+            add_value(value)
+        return keys, values
 
     def find(self, body: bytes, starts: Sequence[int], chosen: Sequence[int]) -> Fields:
-        """Return the fields of the entries ``chosen``, of those that begin at ``starts`` in a frame's body.
-
-        The last of ``starts`` is the end of the last entry.
-        """
+        """Return the fields of the entries ``chosen``; ``starts`` as above."""
         stamped = _stamped(body, starts[chosen[0]])
-        keys, values, ops, rests, odd = [], [], [], [], []
-        if self._near_of != len(stamped) or len(self._near) > FORMS_MAX:
-            self._near, self._near_of = {}, len(stamped)
-        near, key_size_at = self._near, 3 + _LSN_FIELD + len(stamped) + 3
-        openings, plain = _OPENINGS, True
-        for index in chosen:
-            at = starts[index]
-            size = starts[index + 1] - at
-            sizes = size << 8 | body[at + key_size_at] if size > key_size_at else 0
-            form = near[sizes] if sizes in near else self._form(sizes, len(stamped))
-            if form is not None:
-                unpack, expected = form
-                found, opening, key, middle, value, checksum = unpack(body, at)
-                op = openings.get(opening)
-                if found == stamped and middle == expected and op is not None and checksum == _CHECKSUM:
-                    if op:
-                        plain = False
-                    keys.append(key)
-                    values.append(value)
-                    ops.append(op)
-                    rests.append(b"")
-                    continue
-            key, value, op, rest = _part_by_part(body, at, at + size, stamped)
-            if op < 0:
-                odd.append(len(keys))
-            if op or rest:
-                plain = False
-            keys.append(key)
-            values.append(value)
-            ops.append(op)
-            rests.append(rest)
-        return Fields(keys, values, ops, rests, odd, plain)
+        found = [_part_by_part(body, starts[index], starts[index + 1], stamped) for index in chosen]
+        return Fields(
+            [one[0] for one in found],
+            [one[1] for one in found],
+            [one[2] for one in found],
+            [one[3] for one in found],
+            [at for at, one in enumerate(found) if one[2] < 0],
+        )
+
+    def _forms_for(self, stamped_size: int) -> dict[int, tuple[Unpack, bytes] | None]:
+        if self._stamped_size != stamped_size or len(self._forms) > FORMS_MAX:
+            self._forms, self._stamped_size = {}, stamped_size
+        return self._forms
 
     def _form(self, sizes: int, stamped_size: int) -> tuple[Unpack, bytes] | None:
         """Return how an entry of these sizes without a rest is unpacked; None for those that take more steps."""
@@ -105,10 +118,10 @@ class Finder:
                 value_size = left - 1 - digits
                 if value_size > 0 and len(varint.encode(value_size)) == digits:
                     shape = Struct(
-                        f"{3 + _LSN_FIELD}x{stamped_size}s3sx{key_size}s{1 + digits}s{value_size}s2s4x"
+                        f"{3 + _LSN_FIELD}x{stamped_size + 3}sx{key_size}s{1 + digits}s{value_size}s2s4x"
                     )
                     form = shape.unpack_from, b"\x3a" + varint.encode(value_size)
-        self._near[sizes] = form
+        self._forms[sizes] = form
         return form
 
 
