@@ -36,7 +36,7 @@ class AccessOptions:
     insecure
         Without --auth-jwks: allow an address that other machines can reach. Nobody is asked who they are.
     tls_cert
-        Speak TLS, with the certificate in this file (PEM), for HTTP and gRPC. It is read again when it changes.
+        Speak TLS, with the certificate in this file (PEM), on all addresses. It is read again when it changes.
     tls_key
         The certificate's key (PEM, without a passphrase).
     tls_client_ca

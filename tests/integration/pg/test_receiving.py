@@ -51,6 +51,25 @@ def position_of(text: str | None) -> int:
     return int(high, 16) << 32 | int(low, 16)
 
 
+def test_one_command_makes_a_slot_and_follows_it(
+    server: ServerProcess, feed: Feed, slot: str, tmp_path: Path
+) -> None:
+    receiver = Receiver(server, slot, tmp_path / "out", "--create-slot", "-P", "headrace", database=feed.name)
+    try:
+        wait_until(
+            lambda: (
+                query(server, f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'")
+                == [("t",)]
+            ),
+            what="the slot to be in use",
+        )
+        numbers(feed, 1, 2)
+        receiver.wait(2)
+        assert [entry["sequence-id"] for entry in receiver.entries()] == [1, 2]
+    finally:
+        receiver.kill()
+
+
 def test_a_slot_of_one_feed_carries_no_other(
     server: ServerProcess, feed: Feed, slot: str, tmp_path: Path
 ) -> None:
@@ -157,9 +176,9 @@ def test_a_killed_server_goes_on_where_the_slot_was(own: ServerProcess, tmp_path
         lambda: any(entry["sequence-id"] == acknowledged[-1] for entry in runs[-1].entries()),
         what="the last entry",
     )
-    assert runs[-1].interrupt() == 0
-    check_whole(runs, acknowledged[-1])
     wait_until(
         lambda: slot_row(own, "s")["confirmed_flush_lsn"] == slot_row(own, "s")["restart_lsn"],
         what="nothing to be held behind the confirmed position",
     )
+    assert runs[-1].interrupt() == 0
+    check_whole(runs, acknowledged[-1])
