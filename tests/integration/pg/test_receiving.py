@@ -130,6 +130,12 @@ def writing(feed: Feed) -> Iterator[list[int]]:
         writer.join()
 
 
+def wait_for_more(acknowledged: list[int]) -> None:
+    """Wait until something was appended that began after this call: nobody has it yet."""
+    count = len(acknowledged)
+    wait_until(lambda: len(acknowledged) > count + 1, what="more to be appended")
+
+
 def check_whole(runs: list[Receiver], last: int) -> None:
     """Each run is without a hole, begins at most where the one before ended, and together they have all up to ``last``."""
     ends = 0
@@ -152,6 +158,7 @@ def test_killed_and_resumed_under_load_it_loses_nothing(own: ServerProcess, tmp_
             runs[-1].wait(100)
             runs[-1].kill()
             wait_until(lambda: slot_row(own, "s")["active"] == "f", what="the slot to be free")
+        wait_for_more(acknowledged)
     runs.append(Receiver(own, "s", tmp_path / "last", database="load"))
     wait_until(
         lambda: any(entry["sequence-id"] == acknowledged[-1] for entry in runs[-1].entries()),
@@ -171,6 +178,7 @@ def test_a_killed_server_goes_on_where_the_slot_was(own: ServerProcess, tmp_path
             runs[-1].wait(100)
             own.restart()
             runs[-1].process.wait()
+        wait_for_more(acknowledged)
     runs.append(Receiver(own, "s", tmp_path / "last", database="load"))
     wait_until(
         lambda: any(entry["sequence-id"] == acknowledged[-1] for entry in runs[-1].entries()),
