@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace.access.grants import Grant
-from headrace.entries.lsn import ZERO, Lsn
+from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.log.history import position_past
 from headrace.log.log import Log
@@ -196,27 +196,25 @@ class Slots:
         row = await asyncio.to_thread(self._rows.change, name, claim)
         if row is None:
             raise _missing(name)
+        try:
+            place = await asyncio.to_thread(self._place, row)
+        except BaseException:
+            if name not in self._held:
+                await self._give_back(row)
+            raise
         if name in self._held:  # another session was faster
             raise self._in_use(name)
-        held = self._held[name] = Held(row, _options(row), pid, ZERO, row.position, end)
-        try:
-            held.place = await asyncio.to_thread(self._place, row)
-        except BaseException:
-            await self.release(held)
-            raise
+        held = self._held[name] = Held(row, _options(row), pid, place, row.position, end)
         return held
 
     async def release(self, held: Held) -> None:
         """End the use of a slot; what was confirmed is durable afterwards, if the database can be written."""
         await self.settle()
-        name = held.row.name
-        if self._held.get(name) is held:
-            del self._held[name]
-        if not held.options.temporary:
-            try:
-                await asyncio.to_thread(self._rows.change, name, self._given_back)
-            except HeadraceError as error:  # it expires by itself
-                logger.error("a slot can't be given back", slot=name, detail=error.detail)
+        try:
+            await self._give_back(held.row)  # first: whoever takes it here afterwards claims it anew
+        finally:
+            if self._held.get(held.row.name) is held:
+                del self._held[held.row.name]
         async with self._released:
             self._released.notify_all()
 
@@ -284,6 +282,14 @@ class Slots:
         if row.holder != self._holder:
             return row
         return row._replace(held_until_ms=self._clock.wall_ms() + HELD_MS)
+
+    async def _give_back(self, row: SlotRow) -> None:
+        if _options(row).temporary:  # its session has it still
+            return
+        try:
+            await asyncio.to_thread(self._rows.change, row.name, self._given_back)
+        except HeadraceError as error:  # it expires by itself
+            logger.error("a slot can't be given back", slot=row.name, detail=error.detail)
 
     def _given_back(self, row: SlotRow) -> SlotRow:
         return row._replace(holder="", held_until_ms=0) if row.holder == self._holder else row
