@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.retention_settings import parse_segment_size
+from headrace.cli.retention_settings import parse_positive_duration, parse_segment_size
 from headrace.cli.serve_options import AccessOptions, PgOptions, RetentionOptions, StreamOptions
 from headrace.log.log import LogSettings
 from headrace.log.opening import parse_store
