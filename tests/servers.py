@@ -224,7 +224,7 @@ def code_of(answer: httpx.Response) -> str:
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     problem = answer.json()
     assert problem["status"] == answer.status_code
-    assert problem["type"] == f"urn:headrace:problem:{problem['code']}"
+    assert problem["type"] == f"/runbook/{problem['code']}"
     assert problem["title"]
     assert problem["detail"]
     assert problem["hint"]

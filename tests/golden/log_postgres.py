@@ -19,6 +19,7 @@ from headrace.log.metadata.rows import (
     ReportRow,
     SchemaMark,
     SchemaRow,
+    SlotRow,
     SnapshotRow,
 )
 from headrace.log.postgres.connection import parse_address
@@ -69,6 +70,10 @@ def make_log_postgres(path: Path) -> None:
         metadata.reports.keep(
             [ReportRow("agent", "agent-1", "anonymous", 1_760_000_000_000, '{"state":"idle"}')]
         )
+        slot = SlotRow(
+            "watch", "anonymous", "headrace", '{"database":"vmapi::vm","temporary":false}', 1308, "", 0
+        )
+        assert metadata.slots.make(slot, str(bench.tail(FEED).newest), bench.clock.ms)
         points = encode_points([Point(62, 1_760_000_000_000, True), Point(64, 1_760_000_001_000, False)])
         moved = ProgressRow(
             "listener", "", "listener-1", FEED, "delivered", "inc", "", 1_760_000_001_000, points
@@ -114,6 +119,7 @@ def describe_log(dsn: str) -> dict[str, Any]:
         "hydrations": [list(row) for row in metadata.hydrations(FEED)],
         "snapshot": list(metadata.snapshot(FEED) or ()),
         "reports": [list(row) for row in metadata.reports.all()],
+        "slots": [list(row) for row in metadata.slots.all()],
         "progress": [[*row[:-1], row.points.hex()] for row in metadata.progress.of_feed(FEED)],
         "schemas": [[*row[:-1], row.value.decode()] for row in metadata.schemas.newest(FEED, 0, 9)],
     }

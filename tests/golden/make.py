@@ -30,6 +30,7 @@ from headrace.log.metadata.rows import (
     ReportRow,
     SchemaMark,
     SchemaRow,
+    SlotRow,
     SnapshotRow,
 )
 from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
@@ -56,8 +57,8 @@ from tests.postgres import Cluster
 
 FORMATS = Path(__file__).parent / "formats"
 CHANGED_IN = {
-    "data": 7,
-    "log-postgres.sql": 6,
+    "data": 8,
+    "log-postgres.sql": 7,
     "bookmarks.db": 3,
     "bookmarks.ndjson": 2,
     "bookmarks-postgres.sql": 2,
@@ -83,6 +84,8 @@ MOVED = ProgressRow(
     "listener", "", "listener-1", "vmapi::vm", "delivered", "inc", "", 1_760_000_001_000,
     encode_points([Point(62, 1_760_000_000_000, True), Point(64, 1_760_000_001_000, False)]),
 )  # fmt: skip
+
+SLOT = SlotRow("watch", "anonymous", "headrace", '{"database":"vmapi::vm","temporary":false}', 1308, "", 0)
 
 CHANGES = [
     Change(
@@ -142,6 +145,7 @@ def make_data_folder(folder: Path) -> None:
     metadata.schemas.begin(256)
     assert metadata.schemas.keep([SCHEMA], 256, SchemaMark(JOURNAL, 1308, 996, 1_760_000_000_000 << 18))
     metadata.reports.keep([REPORT])
+    assert metadata.slots.make(SLOT, str(Lsn(bench.clock.ms << 18, 1, 64)), bench.clock.ms)
     metadata.progress.change([PROGRESS.key_of(MOVED)], lambda _key, _known: MOVED)
     metadata.raise_alarm(
         DuplicateEntry.code, "agent-3 was quarantined", bench.clock.ms, feed="acme.orders", agent_id="agent-3"
@@ -196,6 +200,7 @@ def describe_data_folder(folder: Path) -> dict[str, Any]:
         "snapshot": list(metadata.snapshot("vmapi::vm") or ()),
         "owners": {row.listener_id: metadata.owner(*row[:2]) for row in metadata.listeners("vmapi::vm")},
         "reports": [list(row) for row in metadata.reports.all()],
+        "slots": [list(row) for row in metadata.slots.all()],
         "progress": [[*row[:-1], row.points.hex()] for row in metadata.progress.of_feed("vmapi::vm")],
         "schemas": [[*row[:-1], row.value.decode()] for row in metadata.schemas.newest("vmapi::vm", 0, 9)],
     }

@@ -186,11 +186,42 @@ def skips(module: Module) -> Iterator[str]:
 _SKIPPERS = frozenset({"SkipTest", "importorskip", "skip", "skipIf", "skipUnless", "skipif", "xfail"})
 _SKIP_OWNERS = frozenset({"mark", "pytest", "unittest"})
 
+
+def log_messages(module: Module) -> Iterator[str]:
+    """A log line's message is a constant, so that it can be counted and searched for; what differs stands in fields."""
+    if not module.in_src:
+        return
+    for call in _calls(module.tree):
+        if not (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr in _LOG_CALLS
+            and _is_logger(call.func.value)
+        ):
+            continue
+        message = call.args[0] if len(call.args) == 1 else None
+        if not (isinstance(message, ast.Constant) and isinstance(message.value, str)):
+            yield f"{call.lineno}: a log message is one constant string; put what differs into fields"
+        elif "%" in message.value or "{" in message.value:
+            yield f"{call.lineno}: a log message is filled in by nobody; put what differs into fields"
+
+
+_LOG_CALLS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log"})
+_LOGGERS = frozenset({"log", "_log", "logger", "_logger"})
+
+
+def _is_logger(node: ast.expr) -> bool:
+    """Tell whether this is a logger: by its name, or because it is made on the spot."""
+    if isinstance(node, ast.Call):
+        return _name(node.func) in {"bind", "get_logger", "getLogger"}
+    return _name(node) in _LOGGERS
+
+
 RULES = (
     banned_name,
     bare_suppression,
     file_too_long,
     function_too_long,
+    log_messages,
     mocks,
     module_docstring,
     prints,

@@ -21,6 +21,14 @@ BAD = {
     ],
     "file_too_long": [("tests.a", DOC + "a = 1\n" * 400)],
     "function_too_long": [("headrace.a", DOC + "def f():\n" + "    a = 1\n" * 70)],
+    "log_messages": [
+        ("headrace.a", DOC + 'logger.info(f"{a} is there")\n'),
+        ("headrace.a", DOC + 'self._log.warning("gone: " + a)\n'),
+        ("headrace.a", DOC + 'get_logger("x").error(a)\n'),
+        ("headrace.a", DOC + 'log.bind(a=a).info("%s is there", a)\n'),
+        ("headrace.a", DOC + 'logger.exception("{} is there".format(a))\n'),
+        ("headrace.a", DOC + "logger.info()\n"),
+    ],
     "mocks": [
         ("tests.a", DOC + "from unittest.mock import patch\n"),
         ("tests.a", DOC + "from unittest import mock\n"),
@@ -45,6 +53,7 @@ BAD = {
 
 GOOD = [
     ("headrace.a", DOC + "import x  # type: ignore[import]  # ships no types\n"),
+    ("headrace.a", DOC + 'logger.info("it is there", name=f"{a}")\nfuture.exception()\nfault.error(path)\n'),
     ("headrace.a", DOC + "import x  # noqa: F401 the import registers it\n"),
     ("headrace.cli.trace", DOC + "print(1)\n"),
     ("headrace.simple.json", DOC),

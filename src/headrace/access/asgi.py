@@ -15,7 +15,7 @@ from headrace.access.bearer import challenge_of, token_of
 from headrace.access.grants import EVERYTHING, Grant
 from headrace.access.tokens import TokenVerifier
 from headrace.errors import Forbidden, HeadraceError, Unauthenticated
-from headrace.errors.problem import PROBLEM_TYPE, problem_document, problem_headers
+from headrace.errors.problem import PROBLEM_TYPE, RUNBOOK_PATH, problem_document, problem_headers
 from headrace.runtime.logs import get_logger
 
 logger = get_logger("access")
@@ -28,7 +28,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 GRANT: Final = "headrace.grant"
 """Where a call's :class:`~headrace.access.grants.Grant` stands in its scope."""
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
-"""What needs no token: whether the server lives, and how it is called."""
+"""What needs no token: whether the server lives, and how it is called; and the runbook, to which every refusal points."""
 
 
 class Guard:
@@ -39,11 +39,18 @@ class Guard:
     """
 
     def __init__(
-        self, app: App, verifier: TokenVerifier | None, *, open_paths: frozenset[str] = OPEN_PATHS
+        self,
+        app: App,
+        verifier: TokenVerifier | None,
+        *,
+        open_paths: frozenset[str] = OPEN_PATHS,
+        on_refused: Callable[[str, HeadraceError], None] = lambda method, error: None,
     ) -> None:
+        """``on_refused`` is told of each call that is not let through: its method, and why."""
         self._app = app
         self._verifier = verifier
         self._open_paths = open_paths
+        self._on_refused = on_refused
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Return what serves the call. A plain function: the usual way hands on the application's own coroutine."""
@@ -54,7 +61,7 @@ class Guard:
         if self._verifier is None:
             scope[GRANT] = EVERYTHING
             return self._app(scope, receive, send)
-        if scope["path"] in self._open_paths:
+        if scope["path"] in self._open_paths or scope["path"].startswith(f"{RUNBOOK_PATH}/"):
             scope[GRANT] = Grant()
             return self._app(scope, receive, send)
         given = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -62,11 +69,11 @@ class Guard:
             token = token_of([value.decode("latin-1") for value in given])
             grant = self._verifier.recall(token)
         except HeadraceError as error:
-            return _refuse(error, scope, send, asked=bool(given))
+            return self._refuse(error, scope, send, asked=bool(given))
         if grant is None:
             return self._check(self._verifier, token, scope, receive, send)
         if not grant.roles:
-            return _refuse(_no_role(), scope, send, asked=True)
+            return self._refuse(_no_role(), scope, send, asked=True)
         scope[GRANT] = grant
         return self._app(scope, receive, send)
 
@@ -78,10 +85,14 @@ class Guard:
             if not grant.roles:
                 raise _no_role()
         except HeadraceError as error:
-            await _refuse(error, scope, send, asked=True)
+            await self._refuse(error, scope, send, asked=True)
             return
         scope[GRANT] = grant
         await self._app(scope, receive, send)
+
+    def _refuse(self, error: HeadraceError, scope: Scope, send: Send, *, asked: bool) -> Awaitable[None]:
+        self._on_refused(scope["method"], error)
+        return _refuse(error, scope, send, asked=asked)
 
 
 def grant_of_scope(scope: Scope) -> Grant:

@@ -7,14 +7,16 @@ until the older one is archived. Nothing is acked before segment and manifest ar
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from headrace.backup.deposits import Deposits, Given, surveyed
 from headrace.backup.following import Follower, Lost, Turn, patiently
 from headrace.backup.gathering import Finished, Gatherer
 from headrace.backup.registry import Registry
 from headrace.backup.settings import BackupSettings
+from headrace.backup.standing import Standing
 from headrace.client.http import FeedClient
 from headrace.client.wal_acks import Acker
 from headrace.client.wal_stream import WalClient
@@ -30,6 +32,7 @@ from headrace.errors import (
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.logs import get_logger
+from headrace.runtime.progress import Progress
 from headrace.runtime.shutdown import wait_for_stop
 from headrace.wire.batch import Heartbeat, ReceivedBatch
 
@@ -45,20 +48,11 @@ FULL_DELAY_S_MAX: Final = 30.0
 """Longest pause between two tries to write where there is no room, or nobody answers."""
 
 
-class Standing(NamedTuple):
-    """How an agent stands. Sizes in bytes; ``entries`` and ``bytes``: archived by this process.
+HEARTBEAT_S_MAX: Final = 15.0
+"""A stream that is silent for so long, three times a server's default heartbeat, counts as one that something waits in."""
 
-    ``first`` and ``last``: the archive's first and last entry, None while it has none. ``gathered``: entries that are held
-    and not archived yet. ``trouble``: why nothing can be archived just now, empty if it can.
-    """
-
-    segments: int
-    entries: int
-    bytes: int
-    first: Lsn | None
-    last: Lsn | None
-    gathered: int
-    trouble: str
+Item = ReceivedBatch | Heartbeat | Turn
+"""What a stream gives."""
 
 
 class Agent:
@@ -73,6 +67,7 @@ class Agent:
         stop: asyncio.Event,
         *,
         clock: Clock | None = None,
+        progress: Progress | None = None,
         silence_s: float = SILENCE_S_MAX,
     ) -> None:
         self._settings = settings
@@ -80,6 +75,8 @@ class Agent:
         self._wal = wal
         self._stop = stop
         self._clock = clock or SystemClock()
+        progress = progress or Progress(clock=self._clock)
+        self._streaming, self._archiving = progress.work("stream"), progress.work("archive")
         self._acker = Acker(wal.ack, "batch")
         self.registry: Final = Registry(http, self._clock)
         self._gatherer = Gatherer(settings.segment_bytes)
@@ -90,7 +87,7 @@ class Agent:
         self._since_s = 0.0
         self._silence_s = silence_s
         self._writing: asyncio.Task[None] | None = None
-        self._writing_entries = 0
+        self._writing_entries, self._writing_first = 0, ZERO
         self._segments = self._entries = self._bytes = 0
         self._trouble = ""
 
@@ -99,7 +96,10 @@ class Agent:
         """How it stands now."""
         gathered = self._gatherer.entries + self._writing_entries
         first, last = self._deposits.first, self._deposits.end
-        return Standing(self._segments, self._entries, self._bytes, first, last, gathered, self._trouble)
+        oldest = self._writing_first if self._writing_entries else self._gatherer.first
+        return Standing(
+            self._segments, self._entries, self._bytes, first, last, gathered, self._trouble, oldest
+        )
 
     @property
     def acked(self) -> Lsn | None:
@@ -144,7 +144,8 @@ class Agent:
         """Learn the server's feeds, for as long as that takes; False if it is time to stop first."""
         asked = asyncio.create_task(patiently(self.registry.checked))
         try:
-            await self._either(asked)
+            with self._streaming.during("the server's answer to the question for its feeds"):
+                await self._either(asked)
             if asked.done():
                 asked.result()
             return asked.done()
@@ -165,13 +166,13 @@ class Agent:
     async def _follow(self, goal: Lsn | None) -> None:
         """Archive what comes, until it is time to stop, the entry ``goal`` is there, or the stream ends with an error."""
         end: HeadraceError | None = None
-        coming: asyncio.Task[ReceivedBatch | Heartbeat | Turn] | None = None
+        coming: asyncio.Task[Item] | None = None
         items = self._follower.items()
         silent_since_s = 0.0
         try:
             while not self._stop.is_set() and not (goal is not None and self._seen >= goal):
                 if coming is None:
-                    coming, silent_since_s = asyncio.create_task(anext(items)), self._clock.monotonic()
+                    coming, silent_since_s = asyncio.create_task(self._next(items)), self._clock.monotonic()
                 bounds_s = [self._left_s(), self._silence_s if goal is not None else None]
                 within_s = min((bound for bound in bounds_s if bound is not None), default=None)
                 await self._either(coming, self._writing, within_s=within_s)
@@ -203,10 +204,19 @@ class Agent:
         if end is not None:
             raise end
 
-    async def _take(self, item: ReceivedBatch | Heartbeat | Turn) -> None:
+    async def _next(self, items: AsyncGenerator[Item, None]) -> Item:
+        """Return what the stream gives next: entries, or after a while of silence a heartbeat."""
+        with self._streaming.during("the server's stream", within_s=HEARTBEAT_S_MAX):
+            item = await anext(items)
+        self._streaming.set_reachable(True)
+        self._streaming.set_waiting(0)
+        return item
+
+    async def _take(self, item: Item) -> None:
         if isinstance(item, ReceivedBatch):
             self._acknowledge_start()
             self._seen = item.last_lsn
+            self._streaming.set_position(self._seen)
             is_new = not self._gatherer.entries
             for finished in self._gatherer.add(item):
                 is_new = True
@@ -224,6 +234,7 @@ class Agent:
                 await self._hand_over(self._gatherer.seal())
         else:
             self._seen = max(self._seen, item.lsn)
+            self._streaming.set_position(self._seen)
             if item.rotate:
                 await self._rotate()
 
@@ -258,7 +269,7 @@ class Agent:
         if self._writing is not None:
             await asyncio.wait({self._writing})
             self._raise_if_failed()
-        self._writing_entries = finished.sealed.entries
+        self._writing_entries, self._writing_first = finished.sealed.entries, finished.sealed.name.first
         self._writing = asyncio.create_task(self._write(finished, given), name="headrace segment")
 
     async def _finish(self) -> None:
@@ -271,6 +282,7 @@ class Agent:
             await self._finish()
 
     async def _write(self, finished: Finished, given: Given) -> None:
+        self._archiving.set_waiting(finished.sealed.entries, what="the archive to take a segment")
         runs = await asyncio.to_thread(surveyed, finished)
         feeds = await self.registry.for_segment(
             lambda known: self._deposits.histories.knows(runs, given.incarnations, known),
@@ -287,6 +299,8 @@ class Agent:
                 break
             except (ArchiveFull, ArchiveUnavailable) as error:
                 self._trouble = error.detail
+                self._archiving.set_trouble(error)
+                self._archiving.set_reachable(False)
                 if self._settings.once or self._stop.is_set():
                     raise
                 delay_s = backoff.next_delay()
@@ -307,6 +321,9 @@ class Agent:
         self._entries += sealed.entries
         self._bytes += sealed.size
         self._writing_entries = 0
+        self._archiving.set_position(self._deposits.end)
+        self._archiving.set_reachable(True)
+        self._archiving.set_waiting(0)
         self._acker.finish(sealed.name.last, sealed.entries)
         logger.info("a segment is archived", segment=file, entries=sealed.entries, bytes=sealed.size)
 

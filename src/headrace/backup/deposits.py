@@ -254,9 +254,9 @@ class Deposits:
             feeds=tuple(self.histories.placed(runs, {}, {})),
         )
         logger.warning(
-            "a segment has no manifest; it was read through"
-            + ("" if joins else ", and counts as one behind a gap"),
+            "a segment has no manifest; it was read through",
             segment=segment.file,
+            counts_as="one that goes on" if joins else "one behind a gap",
         )
         self.check()
         put_new(self._folder, segment.name.manifest, [encode_manifest(manifest)])

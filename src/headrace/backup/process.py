@@ -12,13 +12,16 @@ from headrace.backup.agent import ANSWER_TIMEOUT_S, Agent
 from headrace.backup.deposits import Deposits
 from headrace.backup.pruning import prune_once
 from headrace.backup.settings import BackupSettings
+from headrace.backup.standing import Reach
 from headrace.client.credential import Credential
 from headrace.client.http import FeedClient
+from headrace.client.observing import Told, healthy, observed
 from headrace.client.wal_stream import WalClient
 from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.logs import get_logger
+from headrace.runtime.progress import Progress, Standing
 
 logger = get_logger("backup")
 
@@ -67,24 +70,61 @@ async def run_backup(settings: BackupSettings, stop: asyncio.Event, watch: Watch
 
     Raises as :meth:`Agent.run` and :meth:`Deposits.open` do; ConfigInvalid; TokenExposed.
     """
-    credential, begun_s = Credential.find(settings.token_file), time.monotonic()
-    deposits = await asyncio.to_thread(
-        Deposits.open, settings.archive, settings.recipients, settings.accept_gap
-    )
-    with deposits:
-        async with (
-            FeedClient(
-                settings.server, token=credential, ca_file=settings.ca_file, timeout_s=ANSWER_TIMEOUT_S
-            ) as http,
-            WalClient(
-                settings.grpc,
-                subscriber_id=settings.subscriber_id,
-                token=credential,
-                ca_file=settings.ca_file,
-            ) as wal,
-        ):
-            agent = Agent(settings, deposits, wal, http, stop)
+    begun_s = time.monotonic()
+    progress = settings.health.progress()
+    with healthy(progress, settings.health):
+        with progress.work("archive").during("the archive to be opened"):
+            deposits = await asyncio.to_thread(
+                Deposits.open, settings.archive, settings.recipients, settings.accept_gap
+            )
+        with deposits:
+            agent = await _run(settings, deposits, progress, stop, watch)
+            standing, acked = agent.standing, agent.acked
+            return Outcome(
+                deposits.shown,
+                standing.segments,
+                standing.entries,
+                standing.bytes,
+                deposits.first,
+                deposits.end,
+                acked,
+                time.monotonic() - begun_s,
+            )
+
+
+async def _run(
+    settings: BackupSettings,
+    deposits: Deposits,
+    progress: Progress,
+    stop: asyncio.Event,
+    watch: Watch | None,
+) -> Agent:
+    """Run the agent, and what goes on beside it."""
+    credential = Credential.find(settings.token_file)
+    told = Told("backup", settings.subscriber_id, settings.server, credential, settings.ca_file)
+    async with (
+        FeedClient(
+            settings.server, token=credential, ca_file=settings.ca_file, timeout_s=ANSWER_TIMEOUT_S
+        ) as http,
+        WalClient(
+            settings.grpc,
+            subscriber_id=settings.subscriber_id,
+            token=credential,
+            ca_file=settings.ca_file,
+        ) as wal,
+    ):
+
+        async def reconnect(stuck: list[Standing]) -> None:
+            await http.reconnect()
+            await wal.reconnect()
+
+        async with observed(progress, None if settings.once else told, reconnect):
+            agent = Agent(settings, deposits, wal, http, stop, progress=progress)
             beside = [asyncio.create_task(_prune(settings, deposits))]
+            if not settings.once:
+                reach = Reach(settings.archive, progress.clock)
+                progress.tell(lambda: reach.facts(agent.standing))
+                beside.append(asyncio.create_task(reach.go_on()))
             if watch is not None:
                 beside.append(asyncio.ensure_future(watch(agent)))
             try:
@@ -95,16 +135,7 @@ async def run_backup(settings: BackupSettings, stop: asyncio.Event, watch: Watch
                 for failure in await asyncio.gather(*beside, return_exceptions=True):
                     if isinstance(failure, Exception):
                         logger.error("what ran beside the backup has failed", detail=repr(failure))
-            return Outcome(
-                deposits.shown,
-                agent.standing.segments,
-                agent.standing.entries,
-                agent.standing.bytes,
-                deposits.first,
-                deposits.end,
-                agent.acked,
-                time.monotonic() - begun_s,
-            )
+            return agent
 
 
 async def _prune(settings: BackupSettings, deposits: Deposits) -> None:

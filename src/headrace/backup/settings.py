@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from headrace.runtime.health import HealthTerms
+
 SEGMENT_BYTES: Final = 128 << 20
 """RFC-010 §5.2."""
 SEGMENT_BYTES_MAX: Final = 1 << 30
 """Largest size of a segment: one is held in memory while the next one is gathered."""
 SEGMENT_S: Final = 3600.0
 """RFC-010 §5.2: how long after its first entry a segment is written at the latest."""
+UNSERVED: Final = HealthTerms()
+"""Health that is told nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +25,7 @@ class BackupSettings:
     ``archive``: the folder, at any address that fsspec knows. ``recipients``: age public keys to encrypt segments to.
     ``once``: end when everything is archived that was there at the start. ``accept_gap``: why what the server no longer has
     may be missing. ``retention_days`` and ``buffer_days``: what the hourly prune keeps (:mod:`headrace.backup.pruning`);
-    None: never prune.
+    None: never prune. ``health``: where it tells its health, and when it counts as stuck.
     """
 
     archive: str
@@ -37,3 +41,4 @@ class BackupSettings:
     buffer_days: float = 1
     token_file: Path | None = None
     ca_file: Path | None = None
+    health: HealthTerms = UNSERVED

@@ -77,7 +77,24 @@ class Copier:
         self._listed: tuple[GtidPosition, list[TableName]] | None = None
         self._reading: _Reading | None = None
         self._pending: _Pending | None = None
-        self._refused = ""
+        self._refused = self._hindrance = ""
+
+    @property
+    def remaining(self) -> int:
+        """How many tables are not copied whole yet."""
+        return len(self._tables.copies) + len(self._tables.waiting)
+
+    @property
+    def done(self) -> str:
+        """How far the copies under way are, in words."""
+        return ", ".join(
+            f"{'.'.join(name)}: {copying.rows} rows" for name, copying in self._tables.copies.items()
+        )
+
+    @property
+    def hindrance(self) -> str:
+        """Why no chunk could be read when that was tried last; empty if one was."""
+        return self._hindrance
 
     @property
     def is_waiting(self) -> bool:
@@ -207,7 +224,9 @@ class Copier:
         if isinstance(found, NoChunk):
             self._note(name, found)
             self._stop_reading()
-        elif found.place >= self._assembler.committed_place:
+            return
+        self._refused = self._hindrance = ""
+        if found.place >= self._assembler.committed_place:
             # An older one misses a transaction that went by already: the server logs it before its rows can be seen.
             self._pending = _Pending(name, reading.table, copying, copying.last, found)
 
@@ -242,6 +261,7 @@ class Copier:
 
     def _note(self, name: TableName, why: NoChunk) -> None:
         said = f"{'.'.join(name)}: {why.reason}"
+        self._hindrance = f"{said}: {why.detail}"
         if said != self._refused:
             self._refused = said
             logger.info("a table is read again in a moment", table=said, detail=why.detail)

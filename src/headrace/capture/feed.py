@@ -95,6 +95,11 @@ class CaptureFeed:
         """Where the next append will stand."""
         return self._producer.next_sequence_id
 
+    @property
+    def unanswered(self) -> int:
+        """How many entries were sent and are not known to be durable yet."""
+        return self._producer.unanswered
+
     async def send(self, append: Append) -> None:
         """Hand an append over, in order; waits while as many are under way as memory is set aside for.
 

@@ -64,6 +64,14 @@ class FeedStand(NamedTuple):
     schemas: Sequence[TableSchema]
 
 
+class CopyStand(NamedTuple):
+    """How copies stand: tables that are not copied whole, how far those under way are, and what keeps them from going on."""
+
+    remaining: int
+    done: str
+    hindrance: str
+
+
 class CaptureSession:
     """Use: :meth:`open`, :meth:`step` …, :meth:`close`. :meth:`interrupt` may come from another thread."""
 
@@ -184,6 +192,11 @@ class CaptureSession:
             self._watermarks.note_change()
         return [*out, *self._watermark()]
 
+    @property
+    def copies(self) -> CopyStand:
+        """How copies stand; not while a step is under way."""
+        return CopyStand(self._copier.remaining, self._copier.done, self._copier.hindrance)
+
     def interrupt(self) -> None:
         """End a :meth:`step` that waits for the source; from any thread."""
         self._dump.close()
@@ -281,7 +294,12 @@ def _check_source(
     found = check_source(connection, settings, with_rules=with_rules)
     for finding in found:
         if finding.severity is Severity.WARNING and with_rules:
-            logger.warning(finding.detail, subject=finding.subject, remedy=finding.remedy)
+            logger.warning(
+                "the source is not as is advised",
+                subject=finding.subject,
+                detail=finding.detail,
+                remedy=finding.remedy,
+            )
     errors = [one for one in found if one.severity is Severity.ERROR]
     fatal = errors if stand.position is None else [one for one in errors if one.table is None]
     if fatal:

@@ -16,6 +16,7 @@ from headrace.client.credential import Credential
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import ConfigInvalid, DsnInvalid, InvalidRequest
 from headrace.runtime.dsn import Dsn, find_dsn
+from headrace.runtime.health import HealthTerms
 from headrace.runtime.settings import Settings, load_toml, parse_duration, parse_size
 
 SERVER_DEFAULT: Final = "http://127.0.0.1:8470"
@@ -92,6 +93,8 @@ class CaptureSettings(Settings, frozen=True):
     chunk_rows: int = 5000
     chunk_bytes_max: str = "8m"
     replica_server_id: int | None = None
+    health: str | None = None
+    stalled_after: str = "60s"
 
     def __post_init__(self) -> None:
         """Refuse what no capture can run with: ConfigInvalid names the key."""
@@ -102,6 +105,7 @@ class CaptureSettings(Settings, frozen=True):
             raise ConfigInvalid(error.detail, hint=error.advice) from None
         if self.dsn is not None and self.dsn_file is not None:
             raise ConfigInvalid("dsn and dsn-file are both given", hint="Keep one of the two.")
+        HealthTerms.parse(self.health, self.stalled_after)
         self._check_choice()
         self._check_sizes()
         if self.watermarks.interval_s < INTERVAL_S_MIN:
@@ -146,6 +150,11 @@ class CaptureSettings(Settings, frozen=True):
     def ca_path(self) -> Path | None:
         """The file of ``ca_file``, for clients over HTTP and gRPC alike."""
         return None if self.ca_file is None else Path(self.ca_file)
+
+    @property
+    def health_terms(self) -> HealthTerms:
+        """Where capture tells its health, and when it counts as stuck."""
+        return HealthTerms.parse(self.health, self.stalled_after)
 
     @property
     def longest_outage_s(self) -> float:

@@ -6,13 +6,14 @@ import asyncio
 import re
 import sys
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
+from headrace.cli.health_options import HealthOptions
 from headrace.cli.hydration_progress import hydration_progress
 from headrace.cli.listen_exec import EachCommand, KeptCommand
 from headrace.cli.listen_follow import Commands, Stdout, follow
@@ -44,6 +45,7 @@ def listen_command(
     snapshot: Literal["never", "needed"] = "never",
     filtering: FilterOptions | None = None,
     handing: HandingOptions | None = None,
+    health: HealthOptions | None = None,
     once: Annotated[bool, Parameter(negative=())] = False,
     hold: Annotated[bool, Parameter(negative=())] = False,
     server: Annotated[str, Parameter(env_var="HEADRACE_SERVER")] = "http://127.0.0.1:8470",
@@ -82,6 +84,9 @@ def listen_command(
     """
     given, filters = handing or HandingOptions(), filtering or FilterOptions()
     settings, words = _settings(given, filters, once=once, hold=hold), given.words()
+    health = health or HealthOptions()
+    health.terms()
+    settings = replace(settings, health=health.health, stalled_after=health.stalled_after, reports=not once)
     check_feed_id(feed)
     check_agent_id(listener_id, "listener-id")
     start, wanted = parse_start(from_), filters.wanted()

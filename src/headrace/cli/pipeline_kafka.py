@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from headrace.cli.health_options import HealthOptions
 from headrace.cli.spark_jobs import (
     SparkOptions,
     check_installed,
@@ -15,8 +16,8 @@ from headrace.cli.spark_jobs import (
     progress_teller,
     stopping,
     tell,
-    tell_restart,
 )
+from headrace.cli.streaming_jobs import observed_job
 from headrace.entries.feed import check_feed_id
 from headrace.errors import ConfigInvalid
 
@@ -42,6 +43,7 @@ def kafka_command(
     ca_file: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
     spark: SparkOptions | None = None,
+    health: HealthOptions | None = None,
 ) -> None:
     """Send a captured feed to Kafka, as messages of TiCDC's Simple Protocol. Until told to stop, or --once.
 
@@ -87,13 +89,12 @@ def kafka_command(
     token, ca = ("" if file is None else str(file) for file in (token_file, ca_file))
     log = log_file or Path("headrace-kafka.log" if "://" in checkpoint else f"{checkpoint.rstrip('/')}.log")
     tell(f"starting Spark; its own output goes to {log}")
-    settings = (spark or SparkOptions()).session(
-        f"headrace kafka of {feed}", log, checkpoint=checkpoint, kafka=True
-    )
+    name = f"headrace kafka of {feed}"
+    settings = (spark or SparkOptions()).session(name, log, checkpoint=checkpoint, kafka=True)
     place = {"feed": feed, "sink": sink, "checkpoint": checkpoint, "server": server}
     files = {"token_file": token, "ca_file": ca, "listener": listener, "archive": archive, "start": start}
     progress = progress_teller(_line, as_json=json)
-    summary = _run(settings, **place, **files, once=once, entries_max=max_entries, progress=progress)
+    summary = _run(settings, health, **place, **files, once=once, entries_max=max_entries, progress=progress)
     _print_summary(summary, as_json=json)
 
 
@@ -106,17 +107,19 @@ def _text_of(config: Path | None) -> str:
         raise ConfigInvalid(f"{config}: can't be read: {error}", hint="Check --config.") from None
 
 
-def _run(settings: SessionSettings, **job: Any) -> Summary:
+def _run(settings: SessionSettings, health: HealthOptions | None, **job: Any) -> Summary:
     """Run the job in a session of its own, until it ends or a signal comes."""
     from headrace.pipeline.kafka.job import run_kafka
     from headrace.pipeline.session import open_session, stop_session
 
-    spark = open_session(settings)
-    try:
-        with stopping() as stop:
-            return run_kafka(spark, **job, restarting=tell_restart, stop=stop)
-    finally:
-        stop_session(spark)
+    with observed_job("kafka", health, job["checkpoint"], job) as seen:
+        seen.spark = spark = open_session(settings)
+        job["progress"] = seen.telling(job["progress"])
+        try:
+            with stopping() as stop:
+                return run_kafka(spark, **job, restarting=seen.restarting, stop=stop, anew=seen.anew)
+        finally:
+            stop_session(spark)
 
 
 def _line(now: Progress) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from cyclopts import App, Parameter
 
+from headrace.cli.health_options import HealthOptions
 from headrace.cli.pipeline_requests import forget_command, rebuild_command, resume_command
 from headrace.cli.spark_jobs import (
     SparkOptions,
@@ -16,8 +17,8 @@ from headrace.cli.spark_jobs import (
     progress_teller,
     stopping,
     tell,
-    tell_restart,
 )
+from headrace.cli.streaming_jobs import observed_job
 from headrace.entries.feed import check_feed_id
 from headrace.errors import ConfigInvalid, Usage
 
@@ -62,6 +63,7 @@ def tables_command(
     ca_file: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
     spark: SparkOptions | None = None,
+    health: HealthOptions | None = None,
 ) -> int:
     """Keep one Delta table per source table of a feed: the latest row of each key. Until told to stop, or --once.
 
@@ -107,12 +109,12 @@ def tables_command(
     log = log_file if log_file is not None else local_folder(to) / FOLDER / "spark.log"
     tell(f"starting Spark; its own output goes to {log}")
     short = once and waiting <= SHORT_ENTRIES_MAX
-    settings = (spark or SparkOptions()).session(
-        f"headrace tables of {feed}", log, checkpoint=checkpoint or to, short_lived=short
-    )
+    name, kept = f"headrace tables of {feed}", checkpoint or to
+    settings = (spark or SparkOptions()).session(name, log, checkpoint=kept, short_lived=short)
     place = {"feed": feed, "to": to, "server": server, "token_file": token, "ca_file": ca}
     terms = {"checkpoint": checkpoint, "once": once, "entries_max": max_entries, "archive": archive}
-    summary = _run(settings, **place, **terms, schema=given, progress=progress_teller(_line, as_json=json))
+    progress = progress_teller(_line, as_json=json)
+    summary = _run(settings, health, **place, **terms, schema=given, progress=progress)
     _print_summary(summary, as_json=json)
     return int(bool(summary.stopped))
 
@@ -128,17 +130,19 @@ def _schema_text(schema: str, file: Path | None) -> str:
         raise ConfigInvalid(f"--schema-file {file}: {error}") from None
 
 
-def _run(settings: SessionSettings, **job: Any) -> Summary:
+def _run(settings: SessionSettings, health: HealthOptions | None, **job: Any) -> Summary:
     """Run the tables job in a session of its own, until it ends or a signal comes."""
     from headrace.pipeline.session import open_session, stop_session
     from headrace.pipeline.tables.job import run_tables
 
-    spark = open_session(settings)
-    try:
-        with stopping() as stop:
-            return run_tables(spark, **job, restarting=tell_restart, stop=stop)
-    finally:
-        stop_session(spark)
+    with observed_job("tables", health, job["to"], job) as seen:
+        seen.spark = spark = open_session(settings)
+        job["progress"] = seen.telling(job["progress"])
+        try:
+            with stopping() as stop:
+                return run_tables(spark, **job, restarting=seen.restarting, stop=stop, anew=seen.anew)
+        finally:
+            stop_session(spark)
 
 
 def _print_summary(summary: Summary, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.retention_settings import parse_segment_size
+from headrace.cli.retention_settings import parse_positive_duration, parse_segment_size
 from headrace.cli.serve_options import AccessOptions, RetentionOptions, StreamOptions
 from headrace.log.log import LogSettings
 from headrace.log.opening import parse_store
@@ -28,11 +28,14 @@ def serve_command(
     store: Annotated[str | None, Parameter(env_var="HEADRACE_STORE")] = None,
     http: str = "127.0.0.1:8470",
     grpc: str = "127.0.0.1:8471",
+    pg: str | None = None,
+    pg_sender_timeout: str = "60s",
     access: AccessOptions = _ACCESS,
     retention: RetentionOptions = _RETENTION,
     streams: StreamOptions = _STREAMS,
     segment_size: str = "128m",
     disk_reserve: str | None = None,
+    stalled_after: str = "60s",
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Run the server until it is told to stop (SIGINT, SIGTERM).
@@ -48,11 +51,17 @@ def serve_command(
         Address to listen on. Port 0 takes a free one.
     grpc
         Address of the gRPC services; off leaves them out.
+    pg
+        Address of PostgreSQL's replication protocol, such as 127.0.0.1:8473. Default: it is not spoken.
+    pg_sender_timeout
+        A stream of it ends whose client says nothing for so long (PostgreSQL's wal_sender_timeout).
     segment_size
         A journal segment takes frames up to this size, and at most 131,072 of them.
     disk_reserve
         Appends are refused (503 disk-reserve) while less than this is free on the volume, such as 2g. Default: 1g, or 5 %
         of the volume if that is more.
+    stalled_after
+        While appends wait and none has become durable for so long, /readyz fails, and there is the alarm stalled.
     json
         Print the address as a JSON document when ready.
     """
@@ -67,6 +76,7 @@ def serve_command(
         if disk_reserve is None
         else parse_segment_size(disk_reserve, "--disk-reserve"),
         retention=retention.settings(),
+        stalled_after_s=parse_positive_duration(stalled_after, "--stalled-after"),
     )
     address = parse_store(store) if store is not None else None
     settings = ServeSettings(
@@ -74,6 +84,8 @@ def serve_command(
         store=address,
         http=http,
         grpc=None if grpc == "off" else grpc,
+        pg=None if pg == "off" else pg,
+        pg_sender_timeout_s=parse_positive_duration(pg_sender_timeout, "--pg-sender-timeout"),
         insecure=access.insecure,
         auth=access.auth(),
         tls=access.tls(),
@@ -93,8 +105,12 @@ def say_ready(serving: Serving, *, as_json: bool) -> None:
     kind, place = ("data-dir", serving.data_dir) if serving.store is None else ("store", serving.store)
     if as_json:
         grpc = str(serving.grpc) if serving.grpc is not None else None
-        print(json.dumps({"http": str(serving.http), "grpc": grpc, kind: str(place)}), flush=True)
+        said = {"http": str(serving.http), "grpc": grpc, kind: str(place)}
+        if serving.pg is not None:
+            said["pg"] = str(serving.pg)
+        print(json.dumps(said), flush=True)
     else:
         grpc = f", grpc {serving.grpc}" if serving.grpc is not None else ""
+        grpc += f", postgresql {serving.pg}" if serving.pg is not None else ""
         scheme = "https" if serving.encrypted else "http"
         print(f"serving {scheme}://{serving.http}{grpc}, data in {place}", flush=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
+from headrace.cli.health_options import HealthOptions
 from headrace.errors import Usage
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class BackupOptions:
     token_file: Path | None = None
     ca_file: Path | None = None
 
-    def settings(self) -> BackupSettings:
+    def settings(self, health: HealthOptions | None = None) -> BackupSettings:
         """Return what the options mean; ConfigInvalid and Usage name the one that is wrong."""
         from headrace.backup.settings import SEGMENT_BYTES_MAX, BackupSettings
         from headrace.cli.retention_settings import parse_positive_duration, parse_segment_size
@@ -101,10 +102,13 @@ class BackupOptions:
             buffer_days=self.buffer_days,
             token_file=self.token_file,
             ca_file=self.ca_file,
+            health=(health or HealthOptions()).terms(),
         )
 
 
-async def backup_command(*, options: BackupOptions, json: Flag = False) -> None:
+async def backup_command(
+    *, options: BackupOptions, health: HealthOptions | None = None, json: Flag = False
+) -> None:
     """Archive all entries of all feeds as KWAL segments, until told to stop (SIGINT, SIGTERM; a second one ends it at once).
 
     It may be killed at any point: the next start goes on without gap or overlap. Only what is durable there is acked. One
@@ -118,7 +122,7 @@ async def backup_command(*, options: BackupOptions, json: Flag = False) -> None:
     from headrace.backup.process import run_backup
     from headrace.cli.backup_progress import shown_size, watch
 
-    outcome = await run_backup(options.settings(), _stop_event(), watch)
+    outcome = await run_backup(options.settings(health), _stop_event(), watch)
     if json:
         print(dump_json(outcome.document()), flush=True)
         return

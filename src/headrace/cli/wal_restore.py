@@ -151,7 +151,7 @@ def _agent_at_work(archive: Archive) -> tuple[str, ...]:
         f"a backup agent is at work on the archive ({owner}): what it holds is not in there yet. If this is to replace the "
         "lost server, stop the agent, which writes it, and rebuild then"
     )
-    get_logger("backup").warning(warning)
+    get_logger("backup").warning("the archive is still written to", detail=warning)
     return (warning,)
 
 

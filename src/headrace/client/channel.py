@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,7 +78,28 @@ class Caller:
         if self._credential is not None:
             url = address if address.startswith(_TLS) else f"http://{address}"
             check_may_send(url, insecure=insecure)
-        self.channel = open_channel(address, ca_file)
+        self._open = partial(open_channel, address, ca_file)
+        self.channel = self._open()
+
+    def renew(self) -> grpc.aio.Channel:
+        """Have a new channel from now on, and return the old one, to be closed: its calls end as :meth:`outliving` says."""
+        old, self.channel = self.channel, self._open()
+        return old
+
+    @contextmanager
+    def outliving(self, channel: grpc.aio.Channel | None = None) -> Iterator[None]:
+        """Raise ServerUnreachable for a call in the body whose channel :meth:`renew` has given up.
+
+        ``channel``: over which it was begun, None: that of now.
+        """
+        channel = channel or self.channel
+        try:
+            yield
+        except (grpc.aio.UsageError, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if self.channel is channel or task is None or task.cancelling():
+                raise
+            raise errors.ServerUnreachable("the connection was given up for a new one") from None
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the metadata of the next call, with the token as it is now."""

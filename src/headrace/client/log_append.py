@@ -66,10 +66,19 @@ class LogAppendClient:
         ``token``: see :class:`Caller`. ``ca_file``: the authorities to trust, else those of the environment.
         """
         self._caller = Caller(address, token=token, insecure=insecure, ca_file=ca_file)
-        self._channel = self._caller.channel
-        self._append = self._channel.unary_unary(f"{_SERVICE}Append")
-        self._stream = self._channel.stream_stream(f"{_SERVICE}AppendStream")
-        self._tail = self._channel.unary_unary(f"{_SERVICE}Tail")
+        self._bind()
+
+    def _bind(self) -> None:
+        channel = self._caller.channel
+        self._append = channel.unary_unary(f"{_SERVICE}Append")
+        self._stream = channel.stream_stream(f"{_SERVICE}AppendStream")
+        self._tail = channel.unary_unary(f"{_SERVICE}Tail")
+
+    async def reconnect(self) -> None:
+        """Use a new connection from now on. Calls under way end with ServerUnreachable: their outcome is unknown."""
+        old = self._caller.renew()
+        self._bind()
+        await old.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,7 +90,7 @@ class LogAppendClient:
 
     async def close(self) -> None:
         """Close the channel; calls that are under way end."""
-        await self._channel.close()
+        await self._caller.channel.close()
 
     async def append(
         self,
@@ -99,14 +108,12 @@ class LogAppendClient:
         request = encode_request(
             writes, halves, expected_offset=expected_offset, source_position=source_position
         )
-        try:
-            return stored_of(
-                log_pb2.AppendResponse.FromString(
-                    await self._append(request, metadata=self._caller.metadata())
-                )
-            )
-        except grpc.aio.AioRpcError as error:
-            raise error_of_status(error) from None
+        with self._caller.outliving():
+            try:
+                data = await self._append(request, metadata=self._caller.metadata())
+            except grpc.aio.AioRpcError as error:
+                raise error_of_status(error) from None
+        return stored_of(log_pb2.AppendResponse.FromString(data))
 
     def append_stream(self, writes: Writes) -> AppendStream:
         """Return a stream of appends; use it as ``async with client.append_stream(writes) as stream``."""
@@ -115,12 +122,12 @@ class LogAppendClient:
     async def tail(self, feed: str, producer_id: str = "") -> log_pb2.FeedEnd:
         """Return where ``feed`` ends, and the last append of ``producer_id``; FeedNotFound."""
         request = log_pb2.TailRequest(feed=feed, producer_id=producer_id).SerializeToString()
-        try:
-            answer = log_pb2.TailResponse.FromString(
-                await self._tail(request, metadata=self._caller.metadata())
-            )
-        except grpc.aio.AioRpcError as error:
-            raise error_of_status(error) from None
+        with self._caller.outliving():
+            try:
+                data = await self._tail(request, metadata=self._caller.metadata())
+            except grpc.aio.AioRpcError as error:
+                raise error_of_status(error) from None
+        answer = log_pb2.TailResponse.FromString(data)
         if answer.HasField("refusal"):
             raise error_of_refusal(answer.refusal)
         return answer.end
@@ -173,6 +180,11 @@ class AppendStream:
             await self._call.write(request)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await asyncio.wait({self._reader})  # which says how the stream ended
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling() or not self._call.cancelled():
+                raise
+            await asyncio.wait({self._reader})  # the channel was given up, not this task
         return future
 
     async def finish(self) -> None:

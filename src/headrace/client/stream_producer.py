@@ -100,6 +100,11 @@ class StreamProducer:
         self._failure: HeadraceError | None = None
         self._sender: asyncio.Task[None] | None = None
 
+    @property
+    def unanswered(self) -> int:
+        """How many entries were sent and are not known to be durable yet."""
+        return self.next_sequence_id - self._waiting[0].first if self._waiting else 0
+
     @classmethod
     async def register(
         cls,

@@ -76,11 +76,20 @@ class WalClient:
         self.renews_token: Final = isinstance(token, Credential)
         """Whether the next call may have another token than the last one."""
         self._caller = Caller(address, token=token, insecure=insecure, metadata=named, ca_file=ca_file)
-        self._channel = self._caller.channel
-        self._subscribe = self._channel.unary_stream(f"{_SERVICE}Subscribe")
-        self._ack = self._channel.unary_unary(f"{_SERVICE}Ack")
-        self._get_lsn = self._channel.unary_unary(f"{_SERVICE}GetLSN")
+        self._bind()
         self._closed = False
+
+    def _bind(self) -> None:
+        channel = self._caller.channel
+        self._subscribe = channel.unary_stream(f"{_SERVICE}Subscribe")
+        self._ack = channel.unary_unary(f"{_SERVICE}Ack")
+        self._get_lsn = channel.unary_unary(f"{_SERVICE}GetLSN")
+
+    async def reconnect(self) -> None:
+        """Use a new connection from now on. Calls and streams under way end with ServerUnreachable."""
+        old = self._caller.renew()
+        self._bind()
+        await old.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,7 +102,7 @@ class WalClient:
     async def close(self) -> None:
         """Close the channel; calls that are under way, and later ones, end with Usage."""
         self._closed = True
-        await self._channel.close()
+        await self._caller.channel.close()
 
     async def subscribe(
         self,
@@ -128,16 +137,17 @@ class WalClient:
         )
         order = StreamOrder(start)
         last_word = ""
+        channel = self._caller.channel
         with self._if_closed():
             call = self._subscribe(ask.SerializeToString(), metadata=self._caller.metadata())
         try:
-            while (data := await self._next(call)) is not grpc.aio.EOF:
+            while (data := await self._next(call, channel)) is not grpc.aio.EOF:
                 item = order.checked(data)
                 if isinstance(item, StreamError):
                     last_word = item.text
                     with suppress(TimeoutError):
                         async with asyncio.timeout(_LAST_STATUS_S):
-                            await self._next(call)  # the status says more, where there is one
+                            await self._next(call, channel)  # the status says more, where there is one
                     break
                 yield item
             raise error_of_text(last_word) if last_word else _ended()
@@ -176,15 +186,19 @@ class WalClient:
             except grpc.aio.AioRpcError as error:
                 raise error_of_status(error) from None
 
-    async def _next(self, call: Any) -> Any:
-        with self._if_closed():
+    async def _next(self, call: Any, channel: grpc.aio.Channel) -> Any:
+        with self._if_closed(channel):
             return await call.read()
 
     @contextmanager
-    def _if_closed(self) -> Iterator[None]:
-        """Raise Usage for what gRPC makes of a call whose channel was closed: UsageError, or a cancellation by nobody."""
+    def _if_closed(self, channel: grpc.aio.Channel | None = None) -> Iterator[None]:
+        """Raise Usage for what gRPC makes of a call whose channel was closed: UsageError, or a cancellation by nobody.
+
+        ServerUnreachable if it was closed because there is a new one.
+        """
         try:
-            yield
+            with self._caller.outliving(channel):
+                yield
         except grpc.aio.UsageError:
             raise _closed() from None
         except asyncio.CancelledError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.errors.root import HeadraceError
+from headrace.errors.root import HeadraceError, Recovery
 from headrace.errors.stops import Stopped
 
 
@@ -12,6 +12,17 @@ class QueryFailed(HeadraceError):
     code = "query-failed"
     hint = (
         "The query's log file has Spark's own account. It goes on where it stopped when it is started again."
+    )
+
+
+class SparkBusy(HeadraceError):
+    """Spark's Python processes do not start in the ten seconds that Java waits for them."""
+
+    code = "spark-busy"
+    recovery = Recovery.WAIT
+    hint = (
+        "The job goes on by itself once they do. If it never does, the machine has too much to do for its processors, or "
+        "the Python of the workers can't start: the query's log file has what it says."
     )
 
 

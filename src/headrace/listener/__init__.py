@@ -18,10 +18,11 @@ from headrace.listener.file import FileBookmarks
 from headrace.listener.filtering import shard_id
 from headrace.listener.fold import Fold
 from headrace.listener.handover import Handover, OnError, Refusals, Refused
-from headrace.listener.listener import Listener, ListenerSettings
+from headrace.listener.listener import Listener
 from headrace.listener.parking import ParkedEntry
 from headrace.listener.parts import Batch, HydrationProgress, SnapshotBegin, SnapshotEnd, SnapshotRows
 from headrace.listener.seen import Seen
+from headrace.listener.settings import ListenerSettings
 from headrace.listener.sqlite import SqliteBookmarks
 from headrace.wire.filters import EntryFilter, Shard
 from headrace.wire.merge_patch import apply_patch

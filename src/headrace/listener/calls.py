@@ -18,6 +18,7 @@ from headrace.errors import HeadraceError, Recovery, ServerUnreachable
 from headrace.listener import events
 from headrace.listener.lease import LeaseKeeper
 from headrace.listener.parts import HydrationProgress, OnProgress
+from headrace.listener.works import ListenerWork
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.logs import get_logger
 from headrace.wire.documents import ChangesList, EntryOut
@@ -51,6 +52,7 @@ class Calls:
         feed: str,
         listener_id: str,
         settings: CallSettings,
+        work: ListenerWork,
         *,
         on_wait: OnWait | None = None,
         on_progress: OnProgress | None = None,
@@ -59,6 +61,7 @@ class Calls:
         self._feed = feed
         self._listener_id = listener_id
         self._settings = settings
+        self._work = work
         self._on_wait = on_wait
         self._on_progress = on_progress
         self._backoff = Backoff()
@@ -114,6 +117,7 @@ class Calls:
     def tell(self, state: str, rows: int | None = None) -> None:
         """Tell how far the snapshot is."""
         fetch = self.fetch
+        self._work.note_step(state, rows, fetch.bytes_done)
         if self._on_progress is None:
             return
         if rows is not None or fetch.found is None:
@@ -137,10 +141,15 @@ class Calls:
         if isinstance(action, events.Pause):
             await asyncio.sleep(action.seconds)
             return events.Waited()
+        is_poll = isinstance(action, events.Poll)
+        asking = self._work.poll(self._settings.poll_timeout_ms / 1000) if is_poll else self._work.call()
         try:
-            return await self._call(action)
+            with asking:
+                event = await self._call(action)
         except HeadraceError as error:
-            return events.PollFailed(error) if isinstance(action, events.Poll) else events.Failed(error)
+            event = events.PollFailed(error) if is_poll else events.Failed(error)
+        self._work.heard(event)
+        return event
 
     async def _wait(self, action: events.Wait) -> events.Event:
         self._backoff.failures = action.failures - 1  # the machine counts, and knows what progress is

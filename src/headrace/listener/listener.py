@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 
 from headrace.client.credential import Credential
 from headrace.client.hydration import HydrationClient
+from headrace.client.observing import Told, healthy, observed, reporter_name
 from headrace.entries.bookmark import Bookmark
 from headrace.errors import HeadraceError, Usage
 from headrace.listener import events
@@ -27,7 +27,7 @@ from headrace.listener.calls import Calls, CallSettings, OnWait
 from headrace.listener.change import Change
 from headrace.listener.events import Start
 from headrace.listener.filtering import check_filter, claim, shard_id
-from headrace.listener.handover import Handover, OnRefused, Refusals, Take
+from headrace.listener.handover import Handover, OnRefused, Take
 from headrace.listener.machine import Machine
 from headrace.listener.parking import refuse_parked
 from headrace.listener.parts import (
@@ -43,7 +43,9 @@ from headrace.listener.parts import (
     no_transaction,
 )
 from headrace.listener.passing import Passing
+from headrace.listener.settings import ListenerSettings
 from headrace.listener.storing import StoreCalls
+from headrace.listener.works import ListenerWork
 from headrace.runtime.logs import get_logger
 from headrace.wire.filters import EVERYTHING, EntryFilter
 
@@ -60,29 +62,6 @@ CLOSE_S_MAX: Final = 2.0
 
 OnSnapshot = Callable[[SnapshotPart], Awaitable[None] | None]
 OnChange = Callable[[Change], Awaitable[None] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerSettings:
-    """How a listener asks and how often it writes its bookmark.
-
-    ``bookmark_changes_max``, ``bookmark_s_max``: while single changes are taken, the bookmark is stored after so many of
-    them or seconds, whichever comes first; so much comes again after a crash. ``failures_max``: give up after so many
-    failures without progress; None never does. ``drain``: end at the head that the registration named. ``hold``: retention
-    waits for this listener. ``change_filter``: go on with another filter than the bookmark was made with; what the old one
-    took away up to there never comes. ``refusals``: what becomes of changes that ``on_change`` refuses
-    (:meth:`Listener.run`).
-    """
-
-    poll_timeout_ms: int = 30_000
-    entries_max: int = 1_000
-    bookmark_changes_max: int = 100
-    bookmark_s_max: float = 1.0
-    failures_max: int | None = None
-    drain: bool = False
-    hold: bool = False
-    change_filter: bool = False
-    refusals: Refusals = field(default_factory=Refusals)
 
 
 class Listener:
@@ -129,7 +108,12 @@ class Listener:
         self._settings = settings if settings is not None else ListenerSettings()
         self._client = HydrationClient(server, token=token, insecure=insecure, ca_file=ca_file)
         self._bookmarks = bookmarks
-        self._store = StoreCalls(self._settings.failures_max)
+        self._terms = self._settings.health_terms
+        self._progress = self._terms.progress()
+        self._work = ListenerWork(self._progress, self.listener_id, feed)
+        told = Told("listener", reporter_name(self.listener_id, feed), server, token, ca_file, insecure)
+        self._reporter = told if self._settings.reports else None
+        self._store = StoreCalls(self._settings.failures_max, self._work)
         self._start: Start = start
         self._on_snapshot = on_snapshot
         self._on_wait = on_wait
@@ -181,6 +165,7 @@ class Listener:
 
     def _tell_soon(self, place: Bookmark) -> None:
         """Have the server hear of ``place``, which is stored."""
+        self._work.note_stored(place.sequence_id)
         self._place = place
         if self._report is None or self._report.done():
             self._report = asyncio.create_task(self._tell_newest())
@@ -293,12 +278,25 @@ class Listener:
         gives all of it to a :class:`Handover`, which holds back later entries of parked keys; else ParkedWaiting where
         something is parked, before anything comes.
         """
+        with healthy(self._progress, self._terms):
+            async with (
+                observed(self._progress, self._reporter, lambda stuck: self._client.reconnect()),
+                aclosing(self._deliveries(snapshots, holds_parked)) as deliveries,
+            ):
+                async for delivery in deliveries:
+                    with self._work.consumer():
+                        yield delivery
+
+    async def _deliveries(self, snapshots: bool, holds_parked: bool) -> AsyncGenerator[Delivery, None]:
         if self._start == "snapshot" and not snapshots:
             raise Usage(
                 "a start from a snapshot needs a consumer that takes snapshots", hint="Give on_snapshot."
             )
         settings = self._settings
-        saved = await asyncio.to_thread(self._claim, holds_parked)
+        with self._work.store():
+            saved = await asyncio.to_thread(self._claim, holds_parked)
+        if saved is not None:
+            self._work.note_stored(saved.sequence_id)
         state = Machine(
             self._start, saved, drain=settings.drain, failures_max=settings.failures_max, hydrates=snapshots,
             filtered=self._wanted != EVERYTHING,
@@ -310,6 +308,7 @@ class Listener:
             self.feed,
             self.listener_id,
             how,
+            self._work,
             on_wait=self._on_wait,
             on_progress=self._on_progress,
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from headrace.errors import Recovery, SourceUnavailable
+from headrace.listener.works import ListenerWork
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.logs import get_logger
 from headrace.runtime.threads import in_thread
@@ -25,10 +27,11 @@ def lasting(error: SourceUnavailable) -> SourceUnavailable:
 
 
 class StoreCalls:
-    """``failures_max``: a call is given up after so many failures; None never gives up."""
+    """``failures_max``: a call is given up after so many failures; None never gives up. ``work``: it is told of them."""
 
-    def __init__(self, failures_max: int | None = None) -> None:
+    def __init__(self, failures_max: int | None = None, work: ListenerWork | None = None) -> None:
         self._failures_max = failures_max
+        self._work = work
 
     async def __call__(self, call: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Return what ``call`` of a store does, in a thread; again with backoff where it may pass.
@@ -40,8 +43,11 @@ class StoreCalls:
         backoff = Backoff()
         while True:
             try:
-                return await in_thread(partial(call, *given, **named))
+                with nullcontext() if self._work is None else self._work.store():
+                    return await in_thread(partial(call, *given, **named))
             except SourceUnavailable as error:
+                if self._work is not None:
+                    self._work.failed(error)
                 gave_up = self._failures_max is not None and backoff.failures >= self._failures_max
                 if gave_up or not error.may_pass:
                     raise

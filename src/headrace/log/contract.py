@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from headrace.entries.lsn import Lsn
 from headrace.log.tail import FeedTail
+from headrace.runtime.histogram import Histogram
 from headrace.wire.frame import Frame, FrameHeader
 from headrace.wire.segment import FramePlace
 
@@ -66,6 +67,8 @@ class Store(Protocol):
 
     several_servers: ClassVar[bool]
     """Whether others may append to this journal as well, so that :meth:`refresh` can find something."""
+    syncs: Histogram
+    """How many seconds it took, each time, to make a group durable: the fsync of a folder, the COMMIT of a database."""
 
     def begin(self, feeds: Collection[str]) -> Begin:
         """Return the journal's end and clock, and the tails of ``feeds``. Ends in :meth:`put` or in :meth:`abandon`.
@@ -156,6 +159,9 @@ class Store(Protocol):
         one more, the new open one, which begins at :meth:`end`. Nothing happens where no frame stands in the open segment.
         Raises as :meth:`put` does. A store whose segments are no files keeps the places where they begin.
         """
+
+    def index_bytes(self) -> int:
+        """Return how much memory of this process finds frames, about, in bytes; 0 where a database finds them."""
 
     def dropped_lsn(self) -> Lsn:
         """Return the newest LSN that was dropped; ZERO if none ever was."""

@@ -17,9 +17,11 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import FeedNotFound, HeadraceError, JournalCorrupt, Stalled
 from headrace.errors.root import printable
 from headrace.log import history
+from headrace.log.answering import W
 from headrace.log.contract import Store
 from headrace.log.files.store import SEGMENT_BYTES
 from headrace.log.looking_again import DamageWatch
+from headrace.log.measures import AppendMeasures
 from headrace.log.metadata.contract import SubscriberRow
 from headrace.log.opening import Opened, StoreAddress, open_address, open_files
 from headrace.log.requests import Append, Appended, Configure, Register, Release
@@ -27,7 +29,7 @@ from headrace.log.retention.plan import RetentionSettings
 from headrace.log.schemas.index import SchemaIndex
 from headrace.log.tail import FeedTail
 from headrace.log.troubles import Troubles
-from headrace.log.writer import W, Writer
+from headrace.log.writer import Writer
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk
 from headrace.runtime.progress import STALLED_AFTER_S
@@ -38,6 +40,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The log's own settings. ``region`` is the server region name that key prefixes begin with.
 
     ``disk_reserve_bytes``: with less free space appends are refused; None for the larger of 1 GB and 5 % of the volume.
+    ``stalled_after_s``: how long a group of appends may take to become durable before that is an alarm.
     """
 
     region: str = "local"
@@ -45,6 +48,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     clock_lead_ms_max: int = 3_600_000
     disk_reserve_bytes: int | None = None
     retention: RetentionSettings = RetentionSettings()
+    stalled_after_s: float = STALLED_AFTER_S
 
 
 class Log:
@@ -58,6 +62,7 @@ class Log:
         self.damage = DamageWatch(store, self.troubles, found_at_opening=opened.found)
         metadata.damages.tell_to(self.troubles.tell_of_row)
         self.retention = settings.retention
+        self.stalled_after_s = settings.stalled_after_s
         self._store = store
         self.schemas = SchemaIndex(store, metadata)
         self._writer = Writer(
@@ -276,20 +281,33 @@ class Log:
             waiting.discard(future)
 
     @property
+    def measures(self) -> AppendMeasures:
+        """What the writer has counted since the start."""
+        return self._writer.measures
+
+    def appends_waiting(self) -> int:
+        """Return about how many requests of the writer are not answered yet."""
+        return self._writer.waiting()
+
+    def group_busy_s(self) -> float:
+        """Return for how many seconds the group that is being written is not durable; 0 if there is none."""
+        return self._writer.busy_s()
+
+    @property
     def not_ready(self) -> list[str]:
         """Why appends can't be taken; empty when they can."""
         reasons = (
             self._store.not_writable(),
             self._writer.not_running(),
-            self._stalled(),
+            self.stalled(),
             *self.not_readable,
         )
         return [printable(reason) for reason in reasons if reason is not None]
 
-    def _stalled(self) -> str | None:
-        """Why appends wait in vain: what the writer hands to the store does not become durable."""
+    def stalled(self) -> str | None:
+        """Why appends wait in vain, None if they don't: what the writer hands to the store does not become durable."""
         busy_s = self._writer.busy_s()
-        if busy_s < STALLED_AFTER_S or self._writer.not_running() is not None:
+        if busy_s < self.stalled_after_s or self._writer.not_running() is not None:
             return None
         return f"appends wait: the store has not made a group durable for {busy_s:.0f} s ({Stalled.code})"
 

@@ -12,13 +12,15 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, overload
+from typing import Final, NamedTuple, TypeVar, overload
 
 from headrace.errors import DiskReserve, HeadraceError, JournalCorrupt, StoreUnavailable, WriterStopped
 from headrace.errors.root import printable
 from headrace.log import rules
+from headrace.log.answering import Settled, W, Waiter, answer_in, work_for
 from headrace.log.contract import Store
 from headrace.log.history import entries_in_steps
+from headrace.log.measures import AppendMeasures
 from headrace.log.requests import Append, Appended, Configure, Outcome, Register, Release, Request
 from headrace.log.tail import FeedTail
 from headrace.runtime.clock import Clock
@@ -34,23 +36,6 @@ GROUP_REQUESTS_MAX: Final = 1024
 to, registrations and settings included, are bounded by ``rules``: what no longer fits is the next group."""
 
 
-class Waiter(Protocol):
-    """What waits in an event loop for an outcome: a future, or what costs less than one. Called in that loop, once."""
-
-    def done(self) -> bool:
-        """Tell whether nobody waits any more."""
-
-    def set_result(self, result: Any, /) -> None:
-        """Take what was durably done."""
-
-    def set_exception(self, exception: Any, /) -> None:
-        """Take the refusal."""
-
-
-W = TypeVar("W", bound=Waiter)
-
-_Settled = tuple[Waiter, Outcome | HeadraceError]
-
 Answer = Callable[[Outcome | HeadraceError], None]
 """Is given a request's outcome once that is durable, or its refusal; called from the thread that writes."""
 
@@ -63,8 +48,11 @@ class _InLoop(NamedTuple):
 
 
 class _Waiting(NamedTuple):
+    """``since``: when it was queued, by the monotonic clock. What is queued later has no earlier one."""
+
     request: Request
     answer: Answer | _InLoop
+    since: float
 
 
 class _Work(NamedTuple):
@@ -95,6 +83,7 @@ class Writer:
         frames of each group, once they are durable and before the answers. Neither may take long.
         """
         self._on_trouble, self._on_put = on_trouble, on_put
+        self.measures = AppendMeasures()
         self._store = store
         self._clock = clock
         self._region = region
@@ -145,7 +134,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         with self._guard:
             self._check_running("no append is taken")
-            self._queue.put(_Waiting(request, _InLoop(loop, waiter)))
+            self._queue.put(_Waiting(request, _InLoop(loop, waiter), self._clock.monotonic()))
         return waiter
 
     def not_running(self) -> str | None:
@@ -157,9 +146,13 @@ class Writer:
         since = self._busy_since
         return 0.0 if since is None else self._clock.monotonic() - since
 
+    def waiting(self) -> int:
+        """Return about how many requests are not answered yet: queued ones, and those of the group that is handled."""
+        return self._queue.qsize() + len(self._taken)
+
     def enqueue(self, request: Request, answer: Answer) -> None:
         """Let ``request`` wait for :meth:`handle_waiting`: for who has no event loop, such as a simulator."""
-        self._queue.put(_Waiting(request, answer))
+        self._queue.put(_Waiting(request, answer, self._clock.monotonic()))
 
     def handle_waiting(self) -> None:
         """Handle what waits as the thread would, in the caller's; only while there is no thread."""
@@ -176,9 +169,9 @@ class Writer:
         future: asyncio.Future[T] = loop.create_future()
         with self._guard:
             self._check_running("the log's writer has ended")
-            fail = partial(_answer_in, loop)
+            fail = partial(answer_in, loop)
             self._queue.put(
-                _Work(partial(_work_for, loop, future, work), lambda error: fail([(future, error)]))
+                _Work(partial(work_for, loop, future, work), lambda error: fail([(future, error)]))
             )
         return await future
 
@@ -266,12 +259,16 @@ class Writer:
                 logger.exception("the writer failed on a group; nothing of it was acknowledged")
                 failed = StoreUnavailable(f"the writer failed: {error}", side_effects="possible")
                 outcomes = [failed] * len(waiting)
-            self._answer(waiting[: len(outcomes)], outcomes)
+            answered = waiting[: len(outcomes)]
+            self.measures.note([each.since for each in answered], outcomes, self._clock.monotonic())
+            if len(answered) == len(waiting):  # all is durable: whoever is answered now sees so
+                self._busy_since = None
+            self._answer(answered, outcomes)
             self._taken = waiting = waiting[len(outcomes) :]
             self._tell(outcomes)
 
     def _answer(self, group: Sequence[_Waiting], outcomes: Sequence[Outcome | HeadraceError]) -> None:
-        in_loops: dict[asyncio.AbstractEventLoop, list[_Settled]] = {}
+        in_loops: dict[asyncio.AbstractEventLoop, list[Settled]] = {}
         for waiting, outcome in zip(group, outcomes, strict=True):
             _note_in_chain(waiting.request, outcome)
             if isinstance(waiting.answer, _InLoop):
@@ -280,7 +277,7 @@ class Writer:
             else:
                 waiting.answer(outcome)
         for loop, settled in in_loops.items():
-            _answer_in(loop, settled)
+            answer_in(loop, settled)
 
     def _decide(self, requests: Sequence[Request]) -> Sequence[Outcome | HeadraceError]:
         """Judge the requests, as many as fit into one group, and put what they come to; returns their outcomes.
@@ -307,7 +304,8 @@ class Writer:
             self._store.abandon(begin)
             raise
         try:
-            self._store.put(begin, verdict.group)
+            with self.measures.puts.timed():
+                self._store.put(begin, verdict.group)
         except HeadraceError as error:
             self._store.abandon(begin)
             return rules.not_put(error, requests[: len(verdict.outcomes)], begin)
@@ -349,7 +347,7 @@ def _give(waiting: _Waiting, outcome: Outcome | HeadraceError) -> None:
     _note_in_chain(waiting.request, outcome)
     if isinstance(waiting.answer, _InLoop):
         loop, waiter = waiting.answer
-        _answer_in(loop, [(waiter, outcome)])
+        answer_in(loop, [(waiter, outcome)])
     else:
         waiting.answer(outcome)
 
@@ -358,42 +356,3 @@ def _note_in_chain(request: Request, outcome: Outcome | HeadraceError) -> None:
     """Before the answer is given: what follows in this chain must not be judged as if nothing had failed."""
     if isinstance(outcome, HeadraceError) and isinstance(request, Append) and request.chain is not None:
         request.chain.failed = True
-
-
-def _answer_in(loop: asyncio.AbstractEventLoop, settled: Sequence[_Settled]) -> None:
-    try:
-        loop.call_soon_threadsafe(_resolve, settled)
-    except RuntimeError:
-        logger.warning("requests were answered after their event loop had ended", requests=len(settled))
-
-
-def _work_for(loop: asyncio.AbstractEventLoop, future: asyncio.Future[T], work: Callable[[], T]) -> None:
-    done: partial[None]
-    try:
-        done = partial(_settle, future, work())
-    except Exception as error:  # noqa: BLE001  # it is raised where it was asked for
-        done = partial(_settle_failed, future, error)
-    try:
-        loop.call_soon_threadsafe(done)
-    except RuntimeError:
-        logger.warning("work of the writer ended after its event loop had")
-
-
-def _settle(future: asyncio.Future[T], result: T) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _settle_failed(future: asyncio.Future[T], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-
-
-def _resolve(settled: Sequence[_Settled]) -> None:
-    for waiter, outcome in settled:
-        if waiter.done():
-            continue
-        if isinstance(outcome, HeadraceError):
-            waiter.set_exception(outcome)
-        else:
-            waiter.set_result(outcome)

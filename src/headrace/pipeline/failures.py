@@ -14,6 +14,7 @@ from headrace.errors import (
     QueryFailed,
     SequenceLost,
     SequenceNotAvailable,
+    SparkBusy,
     every_error,
 )
 from headrace.pipeline.source.offset import Offset, read_offset
@@ -23,6 +24,9 @@ _LINE: Final = re.compile(r"\bheadrace\.[a-z_.]+\.([A-Z]\w+): ([^\n]+)")
 # What Spark tells of a query that failed: "Current Committed Offsets: {SOURCE: OFFSET}".
 _COMMITTED: Final = re.compile(r"Current Committed Offsets: \{[^{}]*?: (\{.*\})\}")
 _AVAILABLE: Final = re.compile(r"Current Available Offsets: \{[^{}]*?: (\{.*\})\}")
+
+_NO_WORKER: Final = "Python worker failed to connect back"
+"""What Spark says when a Python process did not report within ten seconds, which no setting of it makes longer."""
 
 CAUSE_CHARS_MAX: Final = 500
 """Of a cause that Spark tells; plans and rows can make it endless."""
@@ -37,7 +41,8 @@ _HINTS: Final[dict[type[HeadraceError], str]] = {
 
 
 def error_of(failure: BaseException) -> HeadraceError:
-    """Return what failed as one of our errors: the one that a worker or the source raised, else QueryFailed.
+    """Return what failed as one of our errors: the one that a worker or the source raised, else QueryFailed;
+    SparkBusy if no worker could be had.
 
     QueryFailed names the feeds, and the sequence ids of the batch that it happened in, where Spark tells them.
     """
@@ -50,6 +55,8 @@ def error_of(failure: BaseException) -> HeadraceError:
         kind, detail = found[-1]
         where = _batch_in(text) if kind is QueryFailed else ""
         return kind(detail.strip() + where, hint=_HINTS.get(kind))
+    if _NO_WORKER in text:
+        return SparkBusy()
     return QueryFailed(f"{_cause_in(text) or type(failure).__name__}{_batch_in(text)}")
 
 

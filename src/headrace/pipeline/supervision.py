@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from headrace.errors import HeadraceError, QueryFailed, SparkEnded
+from headrace.errors import HeadraceError, QueryFailed, SparkEnded, Stalled
 from headrace.pipeline.checkpoint_folder import MANAGER, manager_of, url_of
 from headrace.pipeline.failures import error_of
 from headrace.runtime.backoff import Backoff
@@ -65,13 +65,15 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     ``batch_id``: of the newest batch that ended with rows since the job was started, None before the first one.
     ``rows_per_second``: of what Spark did last; 0 while nothing comes. ``ends``: where each of the query's sources stands,
-    as its offset's JSON. ``restarts``: how often the query was started again.
+    as its offset's JSON. ``restarts``: how often the query was started again. ``batch_seconds``: how long the newest batch
+    with rows took, from its trigger to its commit.
     """
 
     batch_id: int | None = None
     rows_per_second: float = 0.0
     ends: tuple[str, ...] = ()
     restarts: int = 0
+    batch_seconds: float | None = None
 
 
 def start_query(spark: SparkSession, writer: DataStreamWriter, checkpoint: str) -> StreamingQuery:
@@ -87,6 +89,16 @@ def start_query(spark: SparkSession, writer: DataStreamWriter, checkpoint: str) 
             return writer.option("checkpointLocation", url_of(checkpoint)).start()
         finally:
             _set_manager(spark, before)
+
+
+def tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
+    """Return how many tasks of each stage that runs now are done, as (stage, tasks); none if Spark does not say."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+        found = [(number, tracker.getStageInfo(number)) for number in tracker.getActiveStageIds()]
+    except (OSError, Py4JError):
+        return ()
+    return tuple((number, stage.numCompletedTasks) for number, stage in found if stage is not None)
 
 
 def _set_manager(spark: SparkSession, manager: str | None) -> None:
@@ -126,6 +138,7 @@ def supervise(
     start: Callable[[], StreamingQuery],
     *,
     stop: threading.Event | None = None,
+    anew: threading.Event | None = None,
     look: Callable[[Seen], None] | None = None,
     restarting: Callable[[Restart], None] | None = None,
     terms: Terms = FOLLOWING,
@@ -134,12 +147,13 @@ def supervise(
 
     ``start`` makes and starts the query, each time with the same checkpoint. If it fails the first time for a cause that
     nobody knows, that is the end; later it is a failure like others. ``look`` is called every second, ``restarting`` before
-    each wait; both on the caller's thread. Raises the error that no start mends: our own, if a worker, the source or
-    the batch raised one, else QueryFailed; SparkEnded if Spark's Java is gone, so that only a new process goes on.
+    each wait; both on the caller's thread. Whoever sets ``anew`` has the query ended and started again, as after a failure
+    that passes. Raises the error that no start mends: our own, if a worker, the source or the batch raised one, else
+    QueryFailed; SparkEnded if Spark's Java is gone, so that only a new process goes on.
     """
     stop = stop or threading.Event()
     failures = Failures(terms)
-    watch = _Watch(look)
+    watch = _Watch(look, anew or threading.Event())
     while True:
         error, progressed = watch.run(start, stop)
         if error is None:
@@ -160,7 +174,8 @@ def supervise(
 class _Watch:
     """Looks at a query once a second, through all its lives."""
 
-    def __init__(self, look: Callable[[Seen], None] | None) -> None:
+    def __init__(self, look: Callable[[Seen], None] | None, anew: threading.Event) -> None:
+        self._anew = anew
         self._look = look or (lambda seen: None)
         self._began = False
         self.seen = Seen()
@@ -177,6 +192,7 @@ class _Watch:
                 raise error  # nothing has run: a query that can't be planned now can't be planned later either
             return error, False
         self._began = True
+        self._anew.clear()
         ended: bool | None = False
         progressed = False
         try:
@@ -185,8 +201,9 @@ class _Watch:
                 progressed |= self._note(_asked(lambda: query.lastProgress)[0])
                 if error is None:
                     self._look(self.seen)
-                if stop.is_set() and not ended:
+                if (stop.is_set() or self._anew.is_set()) and not ended:
                     _asked(query.stop)
+                    error = error if stop.is_set() else Stalled("the query was ended, to be started anew")
         except BaseException:
             _asked(query.stop)
             raise
@@ -203,8 +220,13 @@ class _Watch:
             self.seen = msgspec.structs.replace(self.seen, rows_per_second=0.0)
             return False
         ends = tuple(str(source["endOffset"]) for source in progress["sources"])
+        took_ms = progress["durationMs"].get("triggerExecution")
         self.seen = msgspec.structs.replace(
-            self.seen, batch_id=int(progress["batchId"]), rows_per_second=speed, ends=ends
+            self.seen,
+            batch_id=int(progress["batchId"]),
+            rows_per_second=speed,
+            ends=ends,
+            batch_seconds=None if took_ms is None else took_ms / 1000,
         )
         return True
 

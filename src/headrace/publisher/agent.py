@@ -11,11 +11,10 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace.client.http import FeedClient
-from headrace.client.reporting import Reporter, watch
+from headrace.client.observing import Told, healthy, observed
 from headrace.errors import AgentFenced, HeadraceError, Stalled
 from headrace.publisher.databases import open_source, state_reader
 from headrace.publisher.feed_server import FeedServer, SnapshotOffer
@@ -29,10 +28,8 @@ from headrace.publisher.thread import SourceThread
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.dsn import Dsn
-from headrace.runtime.health import HealthServer, parse_health
 from headrace.runtime.logs import get_logger
 from headrace.runtime.progress import Progress, Standing
-from headrace.runtime.progress_metrics import exposition
 from headrace.runtime.shutdown import wait_for_stop
 
 AWAKE_POLL_S: Final = 0.004
@@ -72,20 +69,18 @@ async def run_agent(
     dsn = settings.find_dsn(environment)
     clock = clock or SystemClock()
     source = SourceThread(lambda: open_source(dsn))
-    progress = Progress(clock=clock, stalled_after_s=settings.stalled_after_s)
+    terms = settings.health_terms
+    progress = terms.progress(clock)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(source.close)
-        if settings.health is not None:
-            stack.enter_context(
-                HealthServer(parse_health(settings.health), progress, partial(exposition, progress))
-            )
+        stack.enter_context(healthy(progress, terms))
         await source.open()
         await source.run(lambda opened: opened.check_outbox())
-        client = reporter = None
+        client = told = None
         if server is None:
             server = client = await stack.enter_async_context(_client(settings, environment))
-            own = await stack.enter_async_context(_client(settings, environment))
-            reporter = Reporter(own, "agent", settings.agent_id, progress)
+            address, credential = settings.find_server(environment), settings.find_credential()
+            told = Told("agent", settings.agent_id, address, credential, settings.ca_path)
         offered: list[SnapshotService] = []
 
         def learn_key(feed: str, key: bytes) -> None:
@@ -111,16 +106,16 @@ async def run_agent(
         if wanted is not None:
             readers = partial(_reader, dsn, wanted.sql)
             offered.append(SnapshotService(wanted, {relay.feed: relay for relay in relays}, readers, clock))
-        await _Agent(settings, source, relays, clock, offered, seen=Seen(progress, reporter, client)).run(
-            stop
-        )
+        agent = _Agent(settings, source, relays, clock, offered, seen=Seen(progress, client))
+        await stack.enter_async_context(observed(progress, told, agent.reconnect))
+        await agent.run(stop)
 
 
 def _client(settings: AgentSettings, environment: Mapping[str, str]) -> FeedClient:
     return FeedClient(
         settings.find_server(environment),
         token=settings.find_credential(),
-        ca_file=None if settings.ca_file is None else Path(settings.ca_file),
+        ca_file=settings.ca_path,
     )
 
 
@@ -128,7 +123,6 @@ class Seen(NamedTuple):
     """How the agent shows itself. ``client``: what is connected anew when a relay is stuck, None: nothing is."""
 
     progress: Progress
-    reporter: Reporter | None
     client: FeedClient | None
 
 
@@ -159,12 +153,9 @@ class _Agent:
         self._log.info("the agent starts", feeds=list(self._settings.feeds))
         async with asyncio.TaskGroup() as group:
             relays = [group.create_task(self._relay(relay)) for relay in self._relays]
-            watching = watch(self._seen.progress, self._ending, self._reconnect)
-            works = (self._watch(), self._sweep(), self._await_stop(stop, relays), watching)
+            works = (self._watch(), self._sweep(), self._await_stop(stop, relays))
             beside = [group.create_task(work) for work in works]
             serving = [group.create_task(service.run(self._ending)) for service in self._snapshots]
-            if self._seen.reporter is not None:
-                serving.append(group.create_task(self._seen.reporter.run(self._ending)))
             await asyncio.wait(relays)
             self._end()
             if serving:
@@ -221,7 +212,7 @@ class _Agent:
                     await self._reopen()
             await wait_for_stop(self._ending, AWAKE_POLL_S if busy else ASLEEP_POLL_S)
 
-    async def _reconnect(self, stuck: Sequence[Standing]) -> None:
+    async def reconnect(self, stuck: Sequence[Standing]) -> None:
         """Begin anew with what does not answer; the relays then join again, from what outbox and feed say.
 
         A call of the source is left behind only once it has lasted so long itself; the watch then opens the source anew.

@@ -15,7 +15,7 @@ from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import ConfigInvalid, InvalidRequest
 from headrace.publisher.snapshot.settings import MAX_AGE_S_MIN, SnapshotSettings, check_url, parse_listen
 from headrace.runtime.dsn import Dsn, find_dsn
-from headrace.runtime.health import parse_health
+from headrace.runtime.health import HealthTerms
 from headrace.runtime.settings import Settings, load_toml, parse_duration, parse_size
 
 SERVER_DEFAULT: Final = "http://127.0.0.1:8470"
@@ -68,10 +68,7 @@ class AgentSettings(Settings, frozen=True):
         if not self.feeds or len(set(self.feeds)) < len(self.feeds):
             raise ConfigInvalid("feeds: name each feed once", hint='Write feeds = ["shop"].')
         parse_duration(self.retention, "retention")
-        if self.health is not None:
-            parse_health(self.health)
-        if self.stalled_after_s <= 0:
-            raise ConfigInvalid("stalled-after: is no time", hint="Write 60s.")
+        HealthTerms.parse(self.health, self.stalled_after)
         if self.dsn is not None and self.dsn_file is not None:
             raise ConfigInvalid("dsn and dsn-file are both given", hint="Keep one of the two.")
         self._check_snapshots()
@@ -125,9 +122,14 @@ class AgentSettings(Settings, frozen=True):
         return parse_duration(self.retention, "retention")
 
     @property
-    def stalled_after_s(self) -> float:
-        """After how many seconds without progress a feed's relay counts as stuck."""
-        return parse_duration(self.stalled_after, "stalled-after")
+    def ca_path(self) -> Path | None:
+        """The file of ``ca_file``."""
+        return None if self.ca_file is None else Path(self.ca_file)
+
+    @property
+    def health_terms(self) -> HealthTerms:
+        """Where the agent tells its health, and when a feed's relay counts as stuck."""
+        return HealthTerms.parse(self.health, self.stalled_after)
 
     def find_snapshots(self) -> SnapshotSettings | None:
         """Return how snapshots are to be served, None if they are not; ConfigInvalid for a token file without a token."""

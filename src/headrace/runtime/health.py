@@ -17,9 +17,12 @@ from typing import Any, Final, NamedTuple, Self
 
 from headrace import __version__
 from headrace.errors import ConfigInvalid, PortInUse
+from headrace.runtime.clock import Clock
 from headrace.runtime.exposition import METRICS_TYPE
 from headrace.runtime.logs import get_logger
-from headrace.runtime.progress import Progress
+from headrace.runtime.progress import STALLED_AFTER_S, Progress
+from headrace.runtime.runbook import PAGE_TYPE, addressed_page
+from headrace.runtime.settings import parse_duration
 
 logger = get_logger("runtime")
 
@@ -43,7 +46,7 @@ class HealthAddress(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_health(text: str) -> HealthAddress:
+def parse_health(text: str, name: str = "health") -> HealthAddress:
     """Return ``HOST:PORT`` (``[::1]:8475`` for IPv6; port 0: a free one) as an address; ConfigInvalid."""
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -52,9 +55,32 @@ def parse_health(text: str) -> HealthAddress:
         host = ""
     if not (host and port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         raise ConfigInvalid(
-            f"health: {text[:80]!r} is not an address to listen on", hint="Write 127.0.0.1:8475."
+            f"{name}: {text[:80]!r} is not an address to listen on", hint="Write 127.0.0.1:8475."
         )
     return HealthAddress(host, int(port))
+
+
+class HealthTerms(NamedTuple):
+    """``address``: where a process tells its health, None: nowhere. ``stalled_after_s``: see :class:`Progress`."""
+
+    address: HealthAddress | None = None
+    stalled_after_s: float = STALLED_AFTER_S
+
+    @classmethod
+    def parse(cls, health: str | None, stalled_after: str, prefix: str = "") -> Self:
+        """Return what the settings ``health`` and ``stalled-after`` mean; ConfigInvalid names the one that is wrong.
+
+        ``prefix``: ``--`` where they are options of a command.
+        """
+        address = None if health is None else parse_health(health, f"{prefix}health")
+        seconds = parse_duration(stalled_after, f"{prefix}stalled-after")
+        if seconds <= 0:
+            raise ConfigInvalid(f"{prefix}stalled-after: is no time", hint="Write 60s.")
+        return cls(address, seconds)
+
+    def progress(self, clock: Clock | None = None) -> Progress:
+        """Return the progress of a process that has these terms."""
+        return Progress(clock=clock, stalled_after_s=self.stalled_after_s)
 
 
 class HealthServer:
@@ -140,8 +166,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_S_MAX
 
     def do_GET(self) -> None:
-        """Answer one of the three."""
-        match self.path.partition("?")[0]:
+        """Answer one of the three, or a page of the runbook."""
+        path = self.path.partition("?")[0]
+        page = addressed_page(path)
+        if page is not None:
+            self._answer(200, PAGE_TYPE, page.encode())
+            return
+        match path:
             case "/healthz":
                 self._tell([])
             case "/readyz":

@@ -7,7 +7,7 @@ to do and whose position stays for the whole of ``stalled_after_s`` is.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -32,6 +32,14 @@ class Trouble(NamedTuple):
 
     code: str
     detail: str
+
+
+class _Call(NamedTuple):
+    """What a work waits for, and from when on that is overdue (on the clock that runs evenly, and in UTC milliseconds)."""
+
+    what: str
+    due_at: float
+    due_at_ms: int
 
 
 class Standing(NamedTuple):
@@ -67,14 +75,17 @@ class Work:
         self._position: object = None
         self._reachable: bool | None = None
         self._trouble: Trouble | None = None
-        self._doing: list[str] = []
+        self._what = ""
+        self._step: object = None
+        self._doing: list[_Call] = []
         self._moved_at = clock.monotonic()
         self._moved_at_ms = clock.wall_ms()
 
-    def set_waiting(self, waiting: int, *, oldest_ms: int | None = None) -> None:
-        """Say how much waits (0: nothing, so it is idle), and since when the oldest of it does (UTC milliseconds)."""
+    def set_waiting(self, waiting: int, *, oldest_ms: int | None = None, what: str = "") -> None:
+        """Say how much waits (0: nothing, so it is idle), since when the oldest does (UTC milliseconds), and for what."""
         with self._guard, self._watched():
             self._waiting = waiting
+            self._what = what
             self._oldest_waiting_ms = oldest_ms if waiting else None
 
     def set_position(self, position: object) -> None:
@@ -83,6 +94,13 @@ class Work:
             if position != self._position:
                 self._position = position
                 self._trouble = None
+                self._note_moved()
+
+    def set_step(self, step: object) -> None:
+        """Say how far it is within what moves its position next; another value than the last is progress too."""
+        with self._guard:
+            if step != self._step:
+                self._step = step
                 self._note_moved()
 
     def set_reachable(self, reachable: bool) -> None:
@@ -96,34 +114,40 @@ class Work:
             self._trouble = None if error is None else Trouble(error.code, error.detail)
 
     @contextmanager
-    def during(self, what: str) -> Iterator[None]:
+    def during(self, what: str, *, within_s: float = 0.0) -> Iterator[None]:
         """Within the body something waits for ``what`` ("the server's answer"): a call that never returns is seen so.
 
-        If the body raises, what it was to do still waits, until :meth:`set_waiting` says otherwise.
+        ``within_s``: how long the call may take though nothing waits (a long poll); from then on its answer is overdue. If
+        the body raises, what it was to do still waits, until :meth:`set_waiting` says otherwise.
         """
         with self._guard, self._watched():
-            self._doing.append(what)
+            call = _Call(
+                what, self._clock.monotonic() + within_s, self._clock.wall_ms() + round(within_s * 1000)
+            )
+            self._doing.append(call)
         try:
             yield
         except BaseException:
             with self._guard, self._watched():
                 self._waiting = self._waiting or 1
-                self._doing.remove(what)
+                self._doing.remove(call)
             raise
         with self._guard, self._watched():
-            self._doing.remove(what)
+            self._doing.remove(call)
 
     def standing(self) -> Standing:
         """Return how it stands now."""
         with self._guard:
-            waiting = self._pending()
+            waiting = self._waiting or int(self._pending())
             still_s = self._clock.monotonic() - self._moved_at
             stuck = bool(waiting) and still_s >= self._stalled_after_s
             state = State.STUCK if stuck else State.MOVING if waiting else State.IDLE
             trouble = self._trouble
             detail = trouble.detail if trouble is not None else ""
             if not detail and stuck:
-                detail = f"it waits for {self._doing[-1]}" if self._doing else "it does not say why"
+                now = self._clock.monotonic()
+                what = next((call.what for call in reversed(self._doing) if call.due_at <= now), self._what)
+                detail = f"it waits for {what}" if what else "it does not say why"
             return Standing(
                 self.name,
                 self.feed,
@@ -137,15 +161,22 @@ class Work:
                 detail,
             )
 
-    def _pending(self) -> int:
-        return self._waiting or int(bool(self._doing))
+    def _pending(self) -> bool:
+        """Whether something waits. A call that is overdue does so from the moment on at which it became that."""
+        now = self._clock.monotonic()
+        late = [call for call in self._doing if call.due_at <= now]
+        if late and not self._waiting:
+            first = min(late, key=lambda call: call.due_at)
+            if first.due_at > self._moved_at:
+                self._moved_at, self._moved_at_ms = first.due_at, first.due_at_ms
+        return bool(self._waiting or late)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
         """From idle to work and back the time counts anew."""
-        was_idle = not self._pending()
+        was_pending = self._pending()
         yield
-        if was_idle != (not self._pending()):
+        if was_pending != self._pending():
             self._note_moved()
 
     def _note_moved(self) -> None:
@@ -163,6 +194,7 @@ class Progress:
         self._guard = threading.Lock()
         self._works: dict[str, Work] = {}
         self._reasons: list[Callable[[], list[str]]] = []
+        self._facts: list[Callable[[], Mapping[str, float]]] = []
 
     def work(self, name: str, *, feed: str = "") -> Work:
         """Return the work of this name, made if it isn't there."""
@@ -175,6 +207,17 @@ class Progress:
         """Have :meth:`not_ready` ask ``reasons`` too, from any thread."""
         with self._guard:
             self._reasons.append(reasons)
+
+    def tell(self, facts: Callable[[], Mapping[str, float]]) -> None:
+        """Have :meth:`facts` ask ``facts`` too, from any thread; it must not wait for anything."""
+        with self._guard:
+            self._facts.append(facts)
+
+    def facts(self) -> dict[str, float]:
+        """Return the numbers that the works tell beside their standing, by the names in :mod:`headrace.runtime.facts`."""
+        with self._guard:
+            asked = list(self._facts)
+        return {name: value for facts in asked for name, value in facts().items()}
 
     def standings(self) -> list[Standing]:
         """Return how every work stands now, in the order in which they were made."""

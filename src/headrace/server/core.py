@@ -11,6 +11,7 @@ from headrace.errors import DuplicateEntry, StoreUnavailable
 from headrace.log.log import Log
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.logs import get_logger
+from headrace.server.traffic import Traffic
 from headrace.server.waits import Waits
 
 logger = get_logger("server")
@@ -28,6 +29,7 @@ class Core:
         self._clock = clock or SystemClock()
         self._new_incarnation = new_incarnation
         self._waits = Waits()
+        self.traffic = Traffic()
 
     async def _alarm_of_quarantine(self, feed: str, agent_id: str, sequence_id: object) -> None:
         detail = f"the publisher {agent_id} posted sequence id {sequence_id} of the feed {feed} again and is quarantined"

@@ -20,6 +20,9 @@ from headrace.wire.filters import EVERYTHING
 FILTERED_ENTRIES_MAX: Final = 10_000
 """Entries looked at for one answer where a filter takes some away: bounds how long one look takes."""
 
+GLANCE_EVERY_S: Final = 0.25
+"""Least pause between two looks for somebody who only watches: eyes are not faster."""
+
 
 class Looks:
     """Reads of a feed, rendered. Equal ones of the same moment are one read and one answer."""
@@ -122,3 +125,35 @@ class Follower:
         rendered = await self._looks.look(self.tail, self.after + 1, last, self._portion, self._form)
         self.after = rendered.last_sequence_id
         return rendered
+
+
+class Watcher(Follower):
+    """A reader for eyes: it looks now and then, and passes over what nobody could read at that pace.
+
+    It passes nothing over where a filter may want it.
+    """
+
+    __slots__ = ("_due",)
+
+    def __init__(self, looks: Looks, waits: Waits, place: tuple[FeedTail, int], portion: Portion) -> None:
+        """``place``: the feed, and the sequence id after which to begin. ``portion``: the most that one look gives."""
+        super().__init__(looks, waits, place, (portion, Form.LIST), (_nobody, _nothing))
+        self._due = 0.0
+
+    async def next(self, timeout_s: float) -> Rendered | None:
+        """Return what was found by the next look, or None if there was nothing to look at for ``timeout_s`` seconds."""
+        await asyncio.sleep(max(0.0, self._due - asyncio.get_running_loop().time()))
+        if not await self._wait_for_more(timeout_s):
+            return None
+        self._due = asyncio.get_running_loop().time() + GLANCE_EVERY_S
+        if self._portion.wanted == EVERYTHING:
+            self.after = max(self.after, self.tail.head - self._portion.limit)
+        return await self._look(self.tail.head)
+
+
+async def _nobody() -> None:
+    """Who only watches is not noted as seen."""
+
+
+def _nothing(tail: FeedTail, place: int, portion: Portion, *, begins: bool) -> None:
+    """Nor is it noted what was given to who only watches."""

@@ -9,8 +9,10 @@ from headrace import __version__
 from headrace.access.grants import EVERYTHING, Grant
 from headrace.server.core import Core
 from headrace.server.metrics.exposition import exposition
+from headrace.server.metrics.measured import Measured
 from headrace.server.publishing import settings_view
 from headrace.server.retention.explaining import explain
+from headrace.server.retention.history import HistoryKeeper, Point, SeriesKey
 from headrace.server.retention.lags import FeedLags, hydration_view
 from headrace.server.retention.loop import Retention
 from headrace.wire import documents as doc
@@ -21,6 +23,8 @@ class OperatorCases(Core):
     """What people and their tools ask for, one method each."""
 
     retention: Retention
+    histories: HistoryKeeper
+    measured: Measured
     on_rotate: list[Callable[[], int]]
     """Each asks the subscribers of one face's open streams to begin a new file, and returns how many streams there are."""
 
@@ -47,7 +51,7 @@ class OperatorCases(Core):
 
     async def metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
-        return await exposition(self.log, self.retention)
+        return await exposition(self.measured)
 
     async def alarms(self) -> doc.AlarmList:
         """Return the alarms that stand, newest first, then the newest cleared ones."""
@@ -66,6 +70,20 @@ class OperatorCases(Core):
                 for row in rows
             ]
         )
+
+    def rate_of(self, view: doc.FeedView) -> float | None:
+        """Return how many entries a second a feed got in the last minute; None before that can be said."""
+        now_ms = self._clock.wall_ms()
+        return self.histories.history.rate(
+            view.change_feed_id, view.incarnation, view.head_sequence_id, now_ms
+        )
+
+    def lags_of(self, key: SeriesKey) -> list[Point]:
+        """Return how far behind one consumer was over the last hour, oldest first, as far as this server remembers it.
+
+        What a caller may know of a consumer is what :meth:`feeds` shows it.
+        """
+        return self.histories.history.points(key)
 
     def health(self) -> doc.Health:
         """Say that the process answers."""

@@ -11,14 +11,16 @@ from msgspec import UNSET
 
 from headrace.access.grants import EVERYTHING, Grant
 from headrace.errors import DuplicateEntry, NotRegistered
+from headrace.log.answering import W
 from headrace.log.requests import Append
-from headrace.log.writer import W
 from headrace.server.core import Core
 from headrace.server.encoding import PostTerms, append_of
 from headrace.server.guard import May, judge_feed, tenant_of
 from headrace.server.publishing import (
+    PublisherState,
     appended,
     configuration_of,
+    publishers_of,
     registered,
     registration_of,
     settings_view,
@@ -97,6 +99,12 @@ class PublisherCases(Core):
         """
         await self.log.refresh()
         return tail_view(self.log.tail(feed), producer)
+
+    async def publishers(self, grant: Grant = EVERYTHING) -> list[PublisherState]:
+        """Return who appends to each feed that ``grant`` may see, by feed and agent."""
+        await self.log.refresh()
+        seen = [tail for tail in self.log.feeds() if grant.may_see(tail.name, tail.tenant)]
+        return [one for tail in sorted(seen, key=lambda tail: tail.name) for one in publishers_of(tail)]
 
     async def release(self, agent_id: str) -> doc.Released:
         """Lift a publisher's quarantine in every feed and clear its alarm; NotRegistered if no feed knows the agent."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import UNSET
 
 from headrace.entries.feed import check_agent_id, check_feed_id, check_tenant
 from headrace.errors import InvalidRequest
 from headrace.log import requests
-from headrace.log.tail import FeedTail, ProducerPlace
+from headrace.log.tail import FeedTail, ProducerPlace, Quarantine
 from headrace.wire import documents as doc
 
 
@@ -104,3 +106,32 @@ def _last_frame(place: ProducerPlace) -> doc.LastFrame:
     return doc.LastFrame(
         first_sequence_id=place.first_sequence_id, count=place.count, source_position=place.source_position
     )
+
+
+class PublisherState(NamedTuple):
+    """Who may append to a feed, or may not. ``epoch``: of its last registration. ``owns``: it is the feed's one owner.
+
+    ``last_sequence_id``: the newest entry that it appended, None if that is not known. ``quarantine``: why it is refused.
+    """
+
+    feed: str
+    agent_id: str
+    epoch: int
+    owns: bool
+    shared: bool
+    last_sequence_id: int | None
+    quarantine: Quarantine | None
+
+
+def publishers_of(tail: FeedTail) -> list[PublisherState]:
+    """Return who appends to a feed: its owner, or each producer of a shared one; and whoever stands in quarantine."""
+    named = {*tail.agents} if tail.shared else {tail.owner, *tail.quarantines} - {""}
+    states = []
+    for agent_id in sorted(named):
+        place = tail.producers.get(agent_id)
+        last = place.first_sequence_id + place.count - 1 if place is not None else None
+        quarantine = tail.quarantines.get(agent_id)
+        owns = agent_id == tail.owner
+        epoch = tail.epoch_of(agent_id)
+        states.append(PublisherState(tail.name, agent_id, epoch, owns, tail.shared, last, quarantine))
+    return states

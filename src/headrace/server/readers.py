@@ -14,7 +14,7 @@ from headrace.log.metadata.owners import ANYBODY, Claimant
 from headrace.log.tail import FeedTail
 from headrace.server import recording
 from headrace.server.core import Core, try_to_keep
-from headrace.server.following import Follower, Gives, Looks
+from headrace.server.following import Follower, Gives, Looks, Watcher
 from headrace.server.hydration import Hydrations, check_listener
 from headrace.server.reading import (
     STORED_BYTES_MAX,
@@ -116,6 +116,16 @@ class ReaderCases(Core):
         saw = partial(self._saw, listener_id, feed)
         told = (saw, self._gives(listener_id))
         return Follower(self._looks, self._waits, (tail, after), (portion or Portion(), form), told)
+
+    async def watch(self, feed: str, after: int, portion: Portion) -> Watcher:
+        """Return what walks behind ``after`` along the feed, as lists, for somebody who only looks.
+
+        That is no listener: nothing of it is noted, and retention does not wait for it. FeedNotFound, BeyondHead,
+        SequenceNotAvailable.
+        """
+        tail = await check_place(self.log, await self.log.find(feed), after, Known())
+        check_retained(tail, after + 1)
+        return Watcher(self._looks, self._waits, (tail, after), portion)
 
     def _gives(self, listener_id: str) -> Gives:
         """Return what notes up to where a listener was given a feed; see :class:`Follower`."""

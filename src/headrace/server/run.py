@@ -12,7 +12,7 @@ import logging
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,6 +29,7 @@ from headrace.log.log import Log, LogSettings
 from headrace.log.opening import StoreAddress
 from headrace.runtime.descriptors import connections_max, raise_limit
 from headrace.runtime.logs import get_logger
+from headrace.server.console.face import ConsoleFace
 from headrace.server.http.app import HttpFace
 from headrace.server.service import Service
 from headrace.server.snapshots import Origin
@@ -36,6 +37,7 @@ from headrace.server.streams.terms import StreamTerms
 
 if TYPE_CHECKING:
     from headrace.server.grpc.face import GrpcFace
+    from headrace.server.pg.face import PgFace
 
 logger = get_logger("server")
 
@@ -49,7 +51,8 @@ STOP_S_MAX: Final = 10
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a server is started with. ``store`` names a database that holds the log, instead of ``data_dir``.
 
-    ``http`` is ``HOST:PORT``; port 0 takes a free one. ``grpc`` is the same, or None to leave gRPC out. ``auth`` None:
+    ``http`` is ``HOST:PORT``; port 0 takes a free one. ``grpc`` is the same, or None to leave gRPC out; ``pg`` so for
+    PostgreSQL's replication protocol, whose streams end after ``pg_sender_timeout_s`` of silence. ``auth`` None:
     nobody is asked for a token. ``tls`` None: plain text. ``snapshot_allow``: where listeners may be sent for snapshots.
     ``streams``: how gRPC's streams are paced.
     """
@@ -58,6 +61,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreAddress | None = None
     http: str = "127.0.0.1:8470"
     grpc: str | None = None
+    pg: str | None = None
+    pg_sender_timeout_s: float = 60.0
     insecure: bool = False
     auth: AuthSettings | None = None
     tls: TlsSettings | None = None
@@ -78,14 +83,15 @@ class Address(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """What a ready server says of itself: ``http`` and ``grpc`` are the addresses that it took, ``store`` where its data is
-    if that is no folder. ``encrypted``: both speak TLS.
+    """What a ready server says of itself: ``http``, ``grpc`` and ``pg`` are the addresses that it took, ``store`` where its
+    data is if that is no folder. ``encrypted``: all of them speak TLS.
     """
 
     http: Address
     data_dir: Path
     store: StoreAddress | None = None
     grpc: Address | None = None
+    pg: Address | None = None
     encrypted: bool = False
 
 
@@ -105,6 +111,9 @@ async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[S
         face = _bind_grpc(settings, tls)
         if face is not None:
             stack.push_async_callback(face.stop)
+        pg = _bind_pg(settings, tls)
+        if pg is not None:
+            stack.push_async_callback(pg.stop)
         verifier = await stack.enter_async_context(verifying(settings.auth))
         log = Log.open(settings.data_dir, store=settings.store, settings=settings.log)
         stack.push_async_callback(log.close)
@@ -122,6 +131,10 @@ async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[S
             await face.start(service, log, verifier=verifier, terms=settings.streams)
             stack.push_async_callback(face.stop)  # before the log is closed
             serving = serving._replace(grpc=Address(face.host, face.port))
+        if pg is not None:
+            await pg.start(service, log, verifier=verifier)
+            stack.push_async_callback(pg.stop)
+            serving = serving._replace(pg=Address(pg.host, pg.port))
         await _serve_http(
             service,
             listener,
@@ -132,7 +145,7 @@ async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[S
                 connections_max(limit), local_only=settings.auth is None and not settings.insecure
             ),
             started=lambda: ready(serving),
-            stopping=face.begin_stop if face is not None else None,
+            stopping=[one.begin_stop for one in (face, pg) if one is not None],
         )
 
 
@@ -149,6 +162,22 @@ def _bind_grpc(settings: ServeSettings, tls: Tls | None) -> GrpcFace | None:
     except (PortInUse, Usage) as error:
         raise type(error)(error.detail, hint="Choose another --grpc.") from None
     return GrpcFace.bind(address.host, str(address), tls)
+
+
+def _bind_pg(settings: ServeSettings, tls: Tls | None) -> PgFace | None:
+    """Take the address of PostgreSQL's replication protocol, if there is to be one; the same refusals as for HTTP's."""
+    if settings.pg is None:
+        return None
+    from headrace.server.pg.face import PgFace  # noqa: PLC0415  # only who asks for it needs it
+    from headrace.server.pg.terms import PgTerms  # noqa: PLC0415  # the same
+
+    address = parse_address(settings.pg)
+    check_exposure(address, settings)
+    try:
+        listener = bind(address)
+    except (PortInUse, Usage) as error:
+        raise type(error)(error.detail, hint="Choose another --pg.") from None
+    return PgFace(listener, tls, PgTerms(sender_timeout_s=settings.pg_sender_timeout_s))
 
 
 def check_platform() -> None:
@@ -184,7 +213,7 @@ def check_exposure(address: Address, settings: ServeSettings) -> None:
         insecure=settings.insecure,
     )
     if warning is not None:
-        logger.warning(warning)
+        logger.warning("the server lies open", detail=warning)
 
 
 def bind(address: Address) -> socket.socket:
@@ -227,12 +256,12 @@ async def _serve_http(
     tls: Tls | None,
     connection: type[Connection],
     started: Callable[[], None],
-    stopping: Callable[[], None] | None,
+    stopping: Sequence[Callable[[], None]],
 ) -> None:
     def begin_stop() -> None:
         service.stop_waiting()
-        if stopping is not None:
-            stopping()
+        for begin in stopping:
+            begin()
 
     def context(_config: uvicorn.Config, _usual: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
         if tls is None:
@@ -240,7 +269,7 @@ async def _serve_http(
         return tls.ssl_context()
 
     config = uvicorn.Config(
-        HttpFace(service, verifier=verifier),
+        ConsoleFace(service, HttpFace(service, verifier=verifier), verifier=verifier),
         http=connection,
         ws="none",
         loop="none",

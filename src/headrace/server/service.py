@@ -19,13 +19,16 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
 from headrace.server.following import Looks
 from headrace.server.hydration import Hydrations
+from headrace.server.metrics.measured import Measured
 from headrace.server.operators import OperatorCases
 from headrace.server.publishers import PublisherCases
 from headrace.server.readers import ReaderCases
 from headrace.server.recording import Recorder
 from headrace.server.reports import Reports
+from headrace.server.retention.history import HistoryKeeper
 from headrace.server.retention.loop import Retention
 from headrace.server.schemas import Schemas
+from headrace.server.self_watch import SelfWatch
 from headrace.server.snapshots import Origin, Snapshots
 from headrace.server.tracing.cases import TraceCases
 
@@ -58,9 +61,14 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
         self.on_rotate = []
         self.progress = Recorder(log, self._clock)
         self.retention = Retention(log, self._clock, self._note_seen)
+        self.histories = HistoryKeeper(log, self._clock, self.retention)
         self.hydrations = Hydrations(log, self._clock)
         self.schemas = Schemas(log)
         self.reports = Reports(log, self._clock)
+        self._self_watch = SelfWatch(log, self._clock)
+        self.measured = Measured(
+            log, self._clock, self.retention, self.reports, self.traffic, self.not_appending
+        )
         self.snapshots = Snapshots(log, self._clock, snapshot_allow, local=snapshot_local)
 
     async def start(self) -> None:
@@ -71,6 +79,8 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
         await self.retention.start()
         await self.schemas.start()
         await self.progress.start()
+        await self._self_watch.start()
+        await self.histories.start()
         self._looking_again = asyncio.create_task(self._look_again_at_damage())
 
     async def close(self) -> None:
@@ -80,6 +90,8 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
             self.log.damage.end()
             self._damage_ended.set()
             await self._looking_again
+        await self._self_watch.close()
+        await self.histories.close()
         await self.retention.close()
         await self.schemas.close()
         await self.progress.close()

@@ -22,7 +22,7 @@ def entry_out(message: wal_pb2.WalEntry, sequence_id: int) -> EntryOut:
     out = EntryOut(
         sequence_id=sequence_id,
         lsn=message.lsn,
-        committed_at=_time(message.committed_at_ms),
+        committed_at=time_text(message.committed_at_ms),
         op="patch" if message.patch else _OPS.get(message.op_type, str(message.op_type)),
     )
     out.changes, out.changes_base64 = _json(message.value)
@@ -34,7 +34,7 @@ def entry_out(message: wal_pb2.WalEntry, sequence_id: int) -> EntryOut:
     if message.HasField("before"):
         out.before, out.before_base64 = _json(message.before)
     if message.source_time_ms:
-        out.source_time = _time(message.source_time_ms)
+        out.source_time = time_text(message.source_time_ms)
     if message.changed:
         out.changed = list(message.changed)
     if message.table:
@@ -63,6 +63,9 @@ def _text(data: bytes) -> tuple[str | UnsetType, str | UnsetType]:
 
 
 @lru_cache(maxsize=1024)
-def _time(ms: int) -> str:
-    """Entries of an append share their time. A foreign writer may give any u64; what RFC 3339 can't say goes out as ms."""
+def time_text(ms: int) -> str:
+    """Return UTC milliseconds as RFC 3339 text; entries of an append share their time.
+
+    A foreign writer may give any u64: what RFC 3339 can't say goes out as milliseconds.
+    """
     return rfc3339(ms) if ms <= TIME_MS_MAX else str(ms)

@@ -29,6 +29,7 @@ class Running:
     def __init__(self, capture: Capture, server: ServerProcess, *words: str) -> None:
         self.capture = capture
         self.server = server
+        self.said = ""
         self.process = capture.start("run", *words)
 
     def wait_for_rows(self, count: int, what: str) -> None:
@@ -49,6 +50,7 @@ def running(capture: Capture, server: ServerProcess, *words: str) -> Iterator[Ru
         yield run
         run.process.send_signal(signal.SIGTERM)
         _, err = run.process.communicate(timeout=TIMEOUT_S)
+        run.said = err
     finally:
         run.process.kill()
         run.process.communicate(timeout=TIMEOUT_S)

@@ -9,9 +9,9 @@ import pytest
 
 from headrace.client.log_append import LogAppendClient, Writes
 from headrace.errors import FeedOwned
+from headrace.log.answering import W
 from headrace.log.log import Log
 from headrace.log.requests import Append, Register
-from headrace.log.writer import W
 from headrace.server.grpc.face import GrpcFace
 from headrace.server.http.app import HttpFace
 from headrace.server.service import Service

@@ -82,6 +82,7 @@ ASKS = {
         Ask("GET /healthz"),
         Ask("GET /readyz"),
         Ask("GET /metrics"),
+        Ask("GET /runbook/{code}"),
         Ask("GET /openapi.json"),
     )
 }

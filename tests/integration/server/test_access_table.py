@@ -79,6 +79,7 @@ CALLS: dict[tuple[str, str], set[str]] = {
     ("GET", "/healthz"): ALL,
     ("GET", "/readyz"): ALL,
     ("GET", "/metrics"): {"admin"},
+    ("GET", "/runbook/{code}"): ALL,
     ("GET", "/openapi.json"): ALL,
 }
 """Who gets in, by method and path."""

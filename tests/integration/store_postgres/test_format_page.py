@@ -19,6 +19,7 @@ METADATA = {
     "schema_mark",
     "progress",
     "report",
+    "slot",
 }
 """Tables whose columns ``metadata.md`` names."""
 COLUMNS = {
@@ -60,7 +61,7 @@ def test_page_names_every_table_and_column(database: Database) -> None:
     rows = database.sql(
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'headrace_log'"
     )
-    assert len({table for table, _ in rows}) == 15
+    assert len({table for table, _ in rows}) == 16
     for table, column in rows:
         assert f"`{table}`" in page
         if table not in METADATA and column != "only_row":

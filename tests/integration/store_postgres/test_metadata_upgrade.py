@@ -47,7 +47,7 @@ def test_rows_get_their_checksums_once(old: Database) -> None:
         assert metadata.check() == []
         assert [row.listener_id for row in metadata.listeners("vmapi::vm")] == ["listener-1"]
         assert columns(old) == 3
-        assert old.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(6, 2)]
+        assert old.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(7, 2)]
         old.sql("UPDATE headrace_log.listener SET sequence_id = 63")
         again = PostgresMetadata(bench.store.pool)
         assert [damage.key for damage in again.damages.standing()] == [("listener-1", "vmapi::vm")]
@@ -95,5 +95,5 @@ def test_tables_of_older_formats_get_the_new_ones(database: Database, older: int
         assert metadata.owner("listener-2", "vmapi::vm") == (None if older < 4 else "tcns")
         assert metadata.schemas.mark() is None
         assert metadata.check() == []
-    assert database.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(6, 2)]
+    assert database.sql("SELECT written_as, readable_from FROM headrace_log.format") == [(7, 2)]
     assert examine_address(parse_store(database.dsn)).damages == []

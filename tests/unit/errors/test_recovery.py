@@ -25,6 +25,7 @@ OTHERWISE: dict[str, tuple[Recovery, Recovery]] = {
     "not-registered": (Recovery.REGISTER, Recovery.REGISTER),
     "offset-mismatch": (Recovery.REGISTER, Recovery.REGISTER),
     "source-unavailable": (Recovery.WAIT, Recovery.WAIT),
+    "spark-busy": (Recovery.WAIT, Recovery.WAIT),
     "source-locked": (Recovery.WAIT, Recovery.WAIT),
     "stalled": (Recovery.WAIT, Recovery.WAIT),
     "stream-failed": (Recovery.WAIT, Recovery.WAIT),

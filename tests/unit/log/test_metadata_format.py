@@ -54,7 +54,7 @@ def test_rows_of_format_1_get_their_checksums_once(old: Path) -> None:
         assert len(metadata.alarms()) == 1
     upgraded = old.read_bytes()
     with closing(sqlite3.connect(old)) as database, database:
-        assert database.execute("SELECT written_as, readable_from FROM format").fetchall() == [(6, 2)]
+        assert database.execute("SELECT written_as, readable_from FROM format").fetchall() == [(7, 2)]
         database.execute("UPDATE listener SET sequence_id = 63")
     with closing(SqliteMetadata(old)) as metadata:
         assert [damage.key for damage in metadata.damages.standing()] == [("listener-1", "vmapi::vm")]
@@ -89,7 +89,7 @@ def test_a_column_that_lost_its_name_does_not_pass_for_format_1(tmp_path: Path) 
     with closing(SqliteMetadata(path)) as metadata:
         metadata.register_listener("l", "f", True, 1)
     data = path.read_bytes()
-    assert data.count(b"    crc ") == 11
+    assert data.count(b"    crc ") == 12
     path.write_bytes(data.replace(b"    crc ", b"    crb "))
     with pytest.raises(JournalCorrupt, match=METADATA_NAME):
         SqliteMetadata(path)
@@ -108,7 +108,7 @@ def test_older_formats_get_their_new_tables_and_keep_their_rows(tmp_path: Path, 
         assert metadata.owner("listener-2", "vmapi::vm") == (None if older < 4 else "tcns")
         assert metadata.schemas.mark() is None
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("SELECT written_as, readable_from FROM format").fetchall() == [(6, 2)]
+        assert database.execute("SELECT written_as, readable_from FROM format").fetchall() == [(7, 2)]
     assert check_metadata(path).problems == []
 
 

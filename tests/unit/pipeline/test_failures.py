@@ -40,6 +40,15 @@ def test_our_own_goes_through_and_others_are_told_in_a_line() -> None:
     assert error_of(RuntimeError("")).detail == "RuntimeError"
 
 
+def test_a_worker_that_starts_too_late_is_waited_for() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST\n"
+        "Caused by: java.net.SocketTimeoutException: Timed out while waiting for the Python worker to connect back\n"
+    )
+    error = error_of(RuntimeError(text))
+    assert (error.code, error.retryable) == ("spark-busy", True)
+
+
 def test_a_plan_is_no_cause() -> None:
     text = "[UNRESOLVED_COLUMN] A column with name `x` cannot be resolved. SQLSTATE: 42703;\n'Project ['x]\n+- rate\n"
     assert error_of(RuntimeError(text)).detail == text.splitlines()[0]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
+import pytest
+
+from headrace.errors import ConfigInvalid
 from headrace.runtime.logs import configure_logs, get_logger
 
 PROGRAM = """
@@ -95,3 +99,33 @@ def test_a_logger_that_was_used_follows_a_later_configuration() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert '"event": "one"' in done.stderr
+
+
+def test_the_environment_chooses_format_and_level() -> None:
+    program = (
+        "from headrace.runtime.logs import configure_logs, get_logger\n"
+        "configure_logs(); get_logger('x').info('one', number=1); get_logger('x').warning('two')\n"
+    )
+
+    def lines(**chosen: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **chosen},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stderr.splitlines()
+
+    assert [json.loads(line)["event"] for line in lines()] == ["one", "two"]
+    assert [json.loads(line)["event"] for line in lines(HEADRACE_LOG_LEVEL="Warning")] == ["two"]
+    (one, two) = lines(HEADRACE_LOG_FORMAT="console")
+    assert "one" in one
+    assert not one.startswith("{")
+    assert not two.startswith("{")
+
+
+@pytest.mark.parametrize("name", ["HEADRACE_LOG_FORMAT", "HEADRACE_LOG_LEVEL"])
+def test_a_word_that_means_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ConfigInvalid, match=f"{name}: 'loud' is none of"):
+        configure_logs(environment={name: "loud"})

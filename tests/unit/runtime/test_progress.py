@@ -155,3 +155,52 @@ def test_many_threads_may_tell_and_ask() -> None:
         thread.join()
     work.set_waiting(0)
     assert progress.state() is State.IDLE
+
+
+def test_a_call_that_may_take_long_waits_for_something_only_once_it_is_overdue() -> None:
+    clock = ManualClock()
+    work = Progress(clock=clock, stalled_after_s=60).work("listener")
+    with work.during("the server's answer to a poll", within_s=30):
+        assert work.standing().state is State.IDLE
+        clock.seconds += 30
+        clock.ms += 30_000
+        assert work.standing().state is State.MOVING
+        overdue_ms = work.standing().since_ms
+        clock.seconds += 59.9
+        clock.ms += 59_900
+        assert work.standing().state is State.MOVING, "the time counts from when the answer was due"
+        clock.seconds += 0.1
+        standing = work.standing()
+        assert (standing.state, standing.since_ms, standing.waiting) == (State.STUCK, overdue_ms, 1)
+        assert standing.detail == "it waits for the server's answer to a poll"
+    assert work.standing().state is State.IDLE
+    with work.during("the server's answer to a poll", within_s=30):
+        clock.seconds += 20
+    assert work.standing().state is State.IDLE
+
+
+def test_what_becomes_overdue_and_then_waits_counts_from_then_on() -> None:
+    clock = ManualClock()
+    work = Progress(clock=clock, stalled_after_s=60).work("listener")
+    clock.seconds += 1000
+    with work.during("the server's answer", within_s=10):
+        clock.seconds += 50
+        work.set_waiting(3)
+        assert work.standing().state is State.MOVING
+        clock.seconds += 20
+        assert work.standing().state is State.STUCK
+
+
+def test_a_step_within_is_progress_and_the_same_one_is_none() -> None:
+    clock = ManualClock()
+    work = Progress(clock=clock, stalled_after_s=60).work("tables")
+    work.set_waiting(5, what="a batch to end")
+    for step in range(4):
+        clock.seconds += 50
+        assert work.standing().state is State.MOVING
+        work.set_step((7, step))
+    clock.seconds += 59
+    work.set_step((7, 3))
+    clock.seconds += 1
+    standing = work.standing()
+    assert (standing.state, standing.detail) == (State.STUCK, "it waits for a batch to end")

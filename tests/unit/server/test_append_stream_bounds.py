@@ -81,7 +81,9 @@ class Bay:
 
     def stream(self, call: Call) -> asyncio.Task[Any]:
         """Begin to serve a stream."""
-        return asyncio.create_task(_served(self.face.calls.answering(self.face._append_stream)(None, call)))
+        return asyncio.create_task(
+            _served(self.face.calls.answering("AppendStream", self.face._append_stream)(None, call))
+        )
 
 
 async def _served(answering: Coroutine[Any, Any, Any]) -> None:
@@ -143,7 +145,7 @@ async def test_what_waits_over_all_streams_is_bounded(
         others = made.stream(second)
         large = Call()
         with pytest.raises(Aborted):
-            await made.face.calls.answering(made.face._append)(request(3000), large)
+            await made.face.calls.answering("Append", made.face._append)(request(3000), large)
         assert large.status is not None
         assert large.status[0] is grpc.StatusCode.UNAVAILABLE
         assert "wait at this server" in large.status[1]

@@ -37,9 +37,16 @@ Progress = Callable[[int, int], None]
 
 
 def examine(
-    folder: Path, *, disk: Disk | None = None, feed: str | None = None, progress: Progress | None = None
+    folder: Path,
+    *,
+    disk: Disk | None = None,
+    feed: str | None = None,
+    newest: bool = False,
+    progress: Progress | None = None,
 ) -> Findings:
     """Look at the journal in ``folder``; with ``feed`` the payloads of other feeds are passed over.
+
+    ``newest``: at the mark and the newest segment alone, which is what a start of the server reads.
 
     Raises StoreUnavailable if there is no journal or it can't be read, FormatTooNew.
     """
@@ -49,7 +56,7 @@ def examine(
         paths = disk.list(folder / "journal", SUFFIX)
         page = _mark_page(disk, folder / "mark")
         _examine_mark(page, findings)
-        for path in paths:
+        for path in paths[-1:] if newest else paths:
             _open_segment(disk, path, findings)
         _join(findings)
         _look_above(disk, page, findings)

@@ -32,6 +32,7 @@ from headrace.log.files.segment import SUFFIX, file_name
 from headrace.log.files.segments import Segments
 from headrace.log.tail import FeedTail, JournalState
 from headrace.runtime.disk import Disk, DiskFile, SyncFailed
+from headrace.runtime.histogram import SECONDS, Histogram
 from headrace.runtime.logs import get_logger
 from headrace.wire.frame import FIRST_POSITION, Frame
 from headrace.wire.mark import Mark
@@ -74,7 +75,7 @@ class FileStore:
         """
         self._disk = disk if disk is not None else Disk()
         self._segment_bytes, self._segment_frames_max = segment_bytes, segment_frames_max
-        self._folder = folder
+        self._folder, self.syncs = folder, Histogram(SECONDS)
         self._journal = folder / "journal"
         self._callbacks: list[Callable[[], None]] = []
         self._guard, self._holding = threading.Lock(), threading.Lock()
@@ -196,7 +197,8 @@ class FileStore:
             except OSError as error:
                 raise self._undone(error) from error
             try:
-                self._segments.newest.sync()
+                with self.syncs.timed():
+                    self._segments.newest.sync()
             except OSError as error:
                 raise self._stop(f"the disk did not confirm a write: {error}") from error
 

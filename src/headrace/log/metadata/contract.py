@@ -27,6 +27,8 @@ from headrace.log.metadata.rows import (
     RowDamage,
     SchemaMark,
     SchemaRow,
+    SlotMove,
+    SlotRow,
     SnapshotRow,
     SubscriberRow,
     Table,
@@ -46,6 +48,9 @@ __all__ = [
     "SchemaMark",
     "SchemaRow",
     "SchemaRows",
+    "SlotMove",
+    "SlotRow",
+    "SlotRows",
     "SnapshotRow",
     "SubscriberRow",
 ]
@@ -108,6 +113,37 @@ class ReportRows(Protocol):
         """Remove reports that are older, so many at most, and return how many."""
 
 
+class SlotRows(Protocol):
+    """Replication slots, each with the place of its subscriber: a slot without its place would hold nothing."""
+
+    def make(self, row: SlotRow, lsn: str, now_ms: int) -> bool:
+        """Keep a new slot whose place is ``lsn``, in one transaction. False, and nothing changes, if its name is taken.
+
+        MetadataCorrupt if the row of that name is damaged.
+        """
+
+    def all(self) -> list[SlotRow]:
+        """Return all slots, by name."""
+
+    def one(self, name: str) -> SlotRow | None:
+        """Return a slot, None if there is none; MetadataCorrupt if its row is damaged."""
+
+    def change(self, name: str, change: Callable[[SlotRow], SlotRow]) -> SlotRow | None:
+        """Keep, and return, what ``change`` makes of a slot; None if there is none. It may be called twice.
+
+        What it raises is raised, and nothing changes then. MetadataCorrupt if its row is damaged.
+        """
+
+    def move(self, moves: Sequence[SlotMove], now_ms: int) -> None:
+        """Move slots and their places forward, never back, and note that they were seen; one transaction for all.
+
+        What is not there, or is damaged, stays as it is.
+        """
+
+    def drop(self, name: str) -> bool:
+        """Remove a slot, damaged or not, with its place. False if there is none."""
+
+
 class Metadata(Protocol):
     """The metadata database of one log."""
 
@@ -116,6 +152,7 @@ class Metadata(Protocol):
     schemas: SchemaRows
     progress: ProgressRows
     reports: ReportRows
+    slots: SlotRows
 
     def check(self, tables: Sequence[Table[Any]] = TABLES) -> list[RowDamage]:
         """Read every row of ``tables``, and return the rows that fail their checksum, those met in other tables too."""

@@ -27,6 +27,7 @@ from headrace.log.metadata.postgres_reports import PostgresReports
 from headrace.log.metadata.postgres_rows import Session, columns_of, locked_row, put_rows, stored_rows
 from headrace.log.metadata.postgres_schema import lacks_checksums, present_tables, shown, upgrade
 from headrace.log.metadata.postgres_schemas import PostgresSchemas
+from headrace.log.metadata.postgres_slots import PostgresSlots
 from headrace.log.metadata.rows import (
     ALARM,
     HYDRATION,
@@ -71,6 +72,7 @@ class PostgresMetadata(Metadata):
         self.schemas = PostgresSchemas(self._run, self.damages)
         self.progress = PostgresProgress(self._run, self.damages)
         self.reports = PostgresReports(self._run, self.damages)
+        self.slots = PostgresSlots(self._run, self.damages)
         pool.run(upgrade)
         self.check()
 

@@ -142,6 +142,36 @@ class ReportRow(NamedTuple):
     document: str
 
 
+class SlotRow(NamedTuple):
+    """A replication slot: a subscriber with a name of its own that is followed over PostgreSQL's replication protocol.
+
+    ``subject``: whose token made it. ``plugin``: its output format. ``options``: JSON, what it was made with. ``position``:
+    up to there its client has confirmed everything. ``holder``: the server at which it is in use, empty if at none; void
+    from ``held_until_ms`` on. Its place, which holds retention, is a :class:`SubscriberRow`: :func:`slot_subscriber`.
+    """
+
+    name: str
+    subject: str
+    plugin: str
+    options: str
+    position: int
+    holder: str
+    held_until_ms: int
+
+
+def slot_subscriber(name: str) -> str:
+    """Return the ``subscriber_id`` of the place of a slot. No subscriber can call itself so: it has a space."""
+    return f"slot {name}"
+
+
+class SlotMove(NamedTuple):
+    """What the client of a slot has confirmed: all up to ``position``; what is above ``lsn`` is still to be held."""
+
+    name: str
+    position: int
+    lsn: str
+
+
 JOURNAL: Final = "journal"
 """The name of the one :class:`SchemaMark`."""
 
@@ -203,9 +233,11 @@ SCHEMA: Final = Table("table_schema", SchemaRow._fields, 4, SchemaRow)
 SCHEMA_MARK: Final = Table("schema_mark", SchemaMark._fields, 1, SchemaMark)
 PROGRESS: Final = Table("progress", ProgressRow._fields, 5, ProgressRow)
 REPORT: Final = Table("report", ReportRow._fields, 2, ReportRow)
+SLOT: Final = Table("slot", SlotRow._fields, 1, SlotRow)
 FORMAT: Final = Table("format", FormatVersion._fields, 0, FormatVersion)
 TABLES: Final[tuple[Table[Any], ...]] = (
     LISTENER, SUBSCRIBER, ALARM, HYDRATION, SNAPSHOT, OWNER, SCHEMA, SCHEMA_MARK, PROGRESS, REPORT,
+    SLOT,
 )  # fmt: skip
 """Those whose rows stand for themselves: one that is damaged concerns no other."""
 ADDED: Final[dict[int, tuple[Table[Any], ...]]] = {
@@ -213,6 +245,7 @@ ADDED: Final[dict[int, tuple[Table[Any], ...]]] = {
     4: (OWNER,),
     5: (SCHEMA, SCHEMA_MARK),
     6: (PROGRESS, REPORT),
+    7: (SLOT,),
 }
 """Those that a format added, by its version. Format 2 had all the others."""
 OF_LISTENER: Final = frozenset({LISTENER.name, HYDRATION.name, OWNER.name})

@@ -46,6 +46,7 @@ from headrace.log.metadata.sqlite_reports import SqliteReports
 from headrace.log.metadata.sqlite_rows import known_row, put_rows, stored_rows, write_rows
 from headrace.log.metadata.sqlite_schema import BROKEN, check_versions, lenient_text, open_tables, read_only
 from headrace.log.metadata.sqlite_schemas import SqliteSchemas
+from headrace.log.metadata.sqlite_slots import SqliteSlots
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
@@ -92,6 +93,7 @@ class SqliteMetadata(Metadata):
         self.schemas = SqliteSchemas(self._use, self._change, self.damages)
         self.progress = SqliteProgress(self._use, self._change, self.damages)
         self.reports = SqliteReports(self._use, self._change, self.damages)
+        self.slots = SqliteSlots(self._use, self._change, self.damages)
         self._guard = threading.Lock()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._database.text_factory = lenient_text

@@ -1,4 +1,4 @@
--- The metadata database: what the journal does not hold. Format 6: docs/formats/metadata.md.
+-- The metadata database: what the journal does not hold. Format 7: docs/formats/metadata.md.
 -- crc is the row's checksum.
 
 CREATE TABLE IF NOT EXISTS format (
@@ -111,6 +111,17 @@ CREATE TABLE IF NOT EXISTS report (
     document       TEXT NOT NULL,       -- the report, as JSON
     crc            INTEGER,
     PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS slot (
+    name          TEXT NOT NULL PRIMARY KEY,
+    subject       TEXT NOT NULL,        -- of the token that made it
+    plugin        TEXT NOT NULL,        -- its output format
+    options       TEXT NOT NULL,        -- what it was made with, as JSON
+    position      INTEGER NOT NULL,     -- confirmed up to there
+    holder        TEXT NOT NULL,        -- the server at which it is in use, empty: none
+    held_until_ms INTEGER NOT NULL,     -- that is void from then on
+    crc           INTEGER
 ) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX IF NOT EXISTS alarm_standing ON alarm (code, feed, agent_id) WHERE cleared_at_ms IS NULL;

@@ -17,7 +17,13 @@ PROBLEMS_MAX: Final = 100
 BROKEN: Final = (sqlite3.Error, UnicodeDecodeError)
 """What a damaged database raises; the second where its message would quote damaged text."""
 _OLD: Final = "before_upgrade_"
-_OLDER: Final = (FormatVersion(2, 2), FormatVersion(3, 2), FormatVersion(4, 2), FormatVersion(5, 2))
+_OLDER: Final = (
+    FormatVersion(2, 2),
+    FormatVersion(3, 2),
+    FormatVersion(4, 2),
+    FormatVersion(5, 2),
+    FormatVersion(6, 2),
+)
 """What older formats with checksums say of themselves; they have not the tables that later ones ``ADDED``."""
 
 

@@ -129,11 +129,14 @@ def _hold_to_settings(connection: Connection[TupleRow]) -> None:
 def warn_of_lost_crashes(connection: Connection[TupleRow]) -> None:
     """Say loudly if the whole cluster may lose data in a crash of its machine; PostgreSQL itself is trusted there."""
     _, _, fsync, full_page_writes, _ = fetch_one(connection, _LOOK)
-    for name, value in (("fsync", fsync), ("full_page_writes", full_page_writes)):
-        if value == "off":
-            logger.error(
-                f"{name} is off in PostgreSQL: a power failure there can lose or damage everything that was acknowledged"
-            )
+    if fsync == "off":
+        logger.error(
+            "fsync is off in PostgreSQL: a power failure there can lose or damage everything that was acknowledged"
+        )
+    if full_page_writes == "off":
+        logger.error(
+            "full_page_writes is off in PostgreSQL: a power failure there can damage everything that was acknowledged"
+        )
 
 
 _WRONG_ADDRESS: Final = (

@@ -24,6 +24,7 @@ from headrace.log.postgres.pool import CALL_S_MAX, Watch, connect_again
 from headrace.log.postgres.view import View, encode_tail, load_moved
 from headrace.log.tail import JournalState
 from headrace.runtime.backoff import Backoff
+from headrace.runtime.histogram import SECONDS, Histogram
 from headrace.runtime.logs import get_logger
 from headrace.wire.frame import HEADER_SIZE
 from headrace.wire.versions import LOG_TABLES
@@ -106,6 +107,8 @@ class GroupWriter:
         """A session that was lost in the middle of a group: it may still hold the lock."""
         self._open: _Open | None = None
         self.stopped: str | None = None
+        self.syncs = Histogram(SECONDS)
+        """How long each COMMIT of a group took."""
 
     def begin(self, feeds: Collection[str]) -> Begin:
         """Lock the journal's end and return what a group for ``feeds`` is judged on; see the contract."""
@@ -260,7 +263,7 @@ class GroupWriter:
         """Return once the group is known to be durable; StoreUnavailable if it is not, or if that can't be told."""
         self._open = None
         try:
-            with self._used() as connection:
+            with self.syncs.timed(), self._used() as connection:
                 if connection.execute("COMMIT", prepare=False).statusmessage == "COMMIT":
                     return
                 reason = "the transaction was rolled back"

@@ -69,6 +69,7 @@ def _make_tables(connection: Connection[TupleRow]) -> None:
         ("headrace.log.metadata", "postgres_4.sql"),
         ("headrace.log.metadata", "postgres_5.sql"),
         ("headrace.log.metadata", "postgres_6.sql"),
+        ("headrace.log.metadata", "postgres_7.sql"),
     ):
         connection.execute(resources.files(room).joinpath(file).read_bytes())
     state = JournalState().encode()

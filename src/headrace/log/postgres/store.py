@@ -59,6 +59,7 @@ class PostgresStore:
         self._watch = Watch()
         self.pool = Pool(address, self._watch)
         self._writer = GroupWriter(address, self._watch, segment_bytes, lambda: self._view, self._show)
+        self.syncs = self._writer.syncs
         self._listening = Listening(
             address,
             self._watch,
@@ -147,6 +148,10 @@ class PostgresStore:
     def has_clear_room(self) -> bool:
         """Return True: the database sees to its disk."""
         return True
+
+    def index_bytes(self) -> int:
+        """Return 0: the database finds frames."""
+        return 0
 
     def check_room(self, size: int) -> None:
         """Raise nothing: the database sees to its disk."""

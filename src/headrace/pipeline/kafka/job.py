@@ -52,6 +52,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     lag: int | None
     lag_seconds: float | None
     rows_per_second: float
+    batch_seconds: float | None = None
+
+    @property
+    def done(self) -> int:
+        """Return how many rows this process has sent."""
+        return self.rows
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -91,6 +97,7 @@ def run_kafka(
     progress: Callable[[Progress], None] | None = None,
     restarting: Callable[[Restart], None] | None = None,
     stop: threading.Event | None = None,
+    anew: threading.Event | None = None,
     terms: Terms | None = None,
 ) -> Summary:
     """Send the entries of ``feed`` to Kafka; until ``stop`` is set, or with ``once`` up to the head.
@@ -103,7 +110,7 @@ def run_kafka(
 
     ``terms``: how long it is started again after failures (default: for ever, and with ``once`` never). ``patience_s``: how
     long brokers may take nothing before that counts as one. ``progress`` is called every second and ``restarting`` before
-    the query is started again, on the caller's thread.
+    the query is started again, on the caller's thread; ``anew`` is :func:`supervise`'s.
 
     Raises ConfigInvalid, TopicUnfit, MessageTooLarge, SimpleInvalid, SimpleSchemaMissing, BrokerUnavailable, FeedNotFound,
     FeedRecreated, SequenceNotAvailable, ServerUnreachable, TopicGone, QueryFailed.
@@ -132,13 +139,8 @@ def run_kafka(
                 writer = writer.trigger(availableNow=True)
             return start_query(spark, writer, checkpoint)
 
-        supervise(
-            start_once,
-            stop=stop,
-            look=counts.look,
-            restarting=restarting,
-            terms=terms or (ONCE if once else FOLLOWING),
-        )
+        terms = terms or (ONCE if once else FOLLOWING)
+        supervise(start_once, stop=stop, anew=anew, look=counts.look, restarting=restarting, terms=terms)
         return counts.summary(batches, beginning)
 
 
@@ -163,7 +165,7 @@ def source_options(
 def _said(beginning: Beginning) -> dict[str, str]:
     """Say what can surprise, and return the option that makes the source begin there."""
     for warning in beginning.warnings:
-        log.warning(warning)
+        log.warning("the beginning may surprise", detail=warning)
     return {"start": beginning.start} if beginning.start else {}
 
 
@@ -205,7 +207,8 @@ class _Counts:
             head = None
         lag = lag_of(seen.ends, self._feed, head, known["sequence_id"], time.time())
         speed = round(seen.rows_per_second, 1)
-        self._progress(Progress(**known, lag=lag.entries, lag_seconds=lag.seconds, rows_per_second=speed))
+        known |= {"lag": lag.entries, "lag_seconds": lag.seconds, "batch_seconds": seen.batch_seconds}
+        self._progress(Progress(**known, rows_per_second=speed))
 
     def __enter__(self) -> Self:
         return self

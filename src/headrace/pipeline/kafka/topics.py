@@ -134,7 +134,7 @@ class Topics:
 
     def _warn(self, text: str) -> None:
         self.warnings.append(text)
-        log.warning(text)
+        log.warning("a topic may surprise", detail=text)
 
     def _make(self, topic: str) -> None:
         delivery = self._sink.delivery

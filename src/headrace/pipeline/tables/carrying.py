@@ -17,14 +17,21 @@ from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.errors import ValueUnfit
 from headrace.pipeline.tables.delta_log import USER_METADATA, commits_after, newest_version
-from headrace.pipeline.tables.merge import COLUMN_MAPPING, MAPPED_CHARACTERS, properties_of, settings
+from headrace.pipeline.tables.merge import (
+    COLUMN_MAPPING,
+    MAPPED_CHARACTERS,
+    TIMELESS,
+    properties_of,
+    set_properties,
+    settings,
+)
+from headrace.pipeline.tables.moments import TIMESTAMP_NTZ
 from headrace.pipeline.tables.rows import GONE, SEQUENCE_ID, quoted
 from headrace.pipeline.tables.schemas import OWN_PREFIX
 from headrace.pipeline.tables.simple.rows import COMMIT_TS, OWN_DDL, typed_batches, typed_ddl
 from headrace.pipeline.tables.simple.steps import Evolve, Reading, Rows, TableColumn
 
 _NEWER: Final = f"(s.{COMMIT_TS} > t.{COMMIT_TS} OR (s.{COMMIT_TS} = t.{COMMIT_TS} AND s.{SEQUENCE_ID} > t.{SEQUENCE_ID}))"
-_NTZ: Final = "timestamp_ntz"
 _RANGED: Final = {"tinyint", "smallint", "int", "bigint", "string"}
 """Types of keys, beside decimals, of which Delta knows the least and the greatest of a file."""
 _LAST: Final = f"{OWN_PREFIX}last"
@@ -48,10 +55,12 @@ def make(spark: SparkSession, path: Path, columns: Sequence[TableColumn]) -> Non
 
 
 def empty(spark: SparkSession, path: Path, columns: Sequence[TableColumn]) -> None:
-    """Take all rows out of a table, and give it exactly these columns; one commit. It is made if it isn't there."""
+    """Take all rows out of a table, and give it exactly these columns, in one commit. It is made if it isn't there."""
     if newest_version(path) is None:
         make(spark, path, columns)
         return
+    if _has_timeless(columns):
+        spark.sql(set_properties(path, TIMELESS))
     writer = _empty_frame(spark, columns).write.format("delta").mode("overwrite")
     writer.option("overwriteSchema", "true").options(**_properties(columns)).save(str(path))
 
@@ -145,10 +154,10 @@ def evolve(spark: SparkSession, path: Path, step: Evolve, since: int) -> None:
             table=list(step.state.name),
         )
     with settings(spark, {USER_METADATA: mark}):
-        if step.in_place:
-            for statement in _statements(path, step)[done:]:
-                spark.sql(statement)
-        elif not done:
+        statements = _statements(path, step)
+        for statement in statements[done:]:
+            spark.sql(statement)
+        if not step.in_place and done <= len(statements):
             _write_anew(spark, path, step)
 
 
@@ -163,6 +172,9 @@ def _write_anew(spark: SparkSession, path: Path, step: Evolve) -> None:
 
 
 def _statements(path: Path, step: Evolve) -> list[str]:
+    """Return what is to be said to Delta, the same whenever the step is done again. Not in place: before all is written."""
+    if not step.in_place:
+        return [set_properties(path, TIMELESS)] if _has_timeless(step.after) else []
     table = f"ALTER TABLE delta.{quoted(str(path))}"
     properties = {}
     if step.renames or step.drops or any(MAPPED_CHARACTERS & set(column.name) for column in step.adds):
@@ -170,12 +182,11 @@ def _statements(path: Path, step: Evolve) -> list[str]:
         properties[COLUMN_MAPPING] = "name"
     if step.widenings:
         properties["delta.enableTypeWidening"] = "true"
-    if any(column.kind == _NTZ for column in (*step.adds, *step.widenings)):
-        properties["delta.feature.timestampNtz"] = "supported"
+    if _has_timeless((*step.adds, *step.widenings)):
+        properties |= TIMELESS
     found = []
     if properties:
-        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-        found.append(f"{table} SET TBLPROPERTIES ({listed})")
+        found.append(set_properties(path, properties))
     if step.drops:
         found.append(f"{table} DROP COLUMNS ({', '.join(map(quoted, step.drops))})")
     found += [f"{table} RENAME COLUMN {quoted(old)} TO {quoted(new)}" for old, new in step.renames]
@@ -183,6 +194,10 @@ def _statements(path: Path, step: Evolve) -> list[str]:
     if step.adds:
         found.append(f"{table} ADD COLUMNS ({_ddl(step.adds)})")
     return found
+
+
+def _has_timeless(columns: Sequence[TableColumn]) -> bool:
+    return any(column.kind == TIMESTAMP_NTZ for column in columns)
 
 
 def _empty_frame(spark: SparkSession, columns: Sequence[TableColumn]) -> DataFrame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -59,7 +60,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Where a running job is. ``watermark``: the commitTs that is published, None on feeds without one.
 
     ``lag``: entries that the feed has beyond it, ``lag_seconds``: how long ago the last one that is merged was appended, 0
-    at the head; None while they are not known.
+    at the head; None while they are not known. ``batch_seconds``: how long the newest batch with entries took.
     """
 
     batches: int
@@ -69,6 +70,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     lag: int | None
     lag_seconds: float | None
     entries_per_second: float
+    batch_seconds: float | None = None
+
+    @property
+    def done(self) -> int:
+        """Return how many entries this process has done."""
+        return self.entries
 
 
 class StoppedTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -116,6 +123,7 @@ def run_tables(
     progress: Callable[[Progress], None] | None = None,
     restarting: Callable[[Restart], None] | None = None,
     stop: threading.Event | None = None,
+    anew: threading.Event | None = None,
 ) -> Summary:
     """Keep the tables of ``feed`` in the folder ``to`` up to date; until ``stop`` is set, or with ``once`` up to the head.
 
@@ -124,7 +132,8 @@ def run_tables(
     about ``entries_max`` entries. ``archive``: URL of a folder of KWAL segments that hold what the server has dropped.
     ``schema``: Spark DDL of the members of entries that name no table; the first run's is kept.
     ``progress`` is called every second, on the caller's thread. A job without ``once`` outlives failures that pass:
-    ``restarting`` is told of each. A captured table that can't be followed is stopped, and the others go on.
+    ``restarting`` is told of each; ``anew``: see :func:`supervise`. A captured table that can't be followed is stopped, and
+    the others go on.
 
     Raises ValueUnfit (nothing is published that does not hold it), FeedRecreated, SequenceNotAvailable,
     CheckpointAhead, ServerUnreachable, FeedNotFound, DataFolderLocked, ConfigInvalid, FormatTooNew, QueryFailed.
@@ -152,13 +161,9 @@ def run_tables(
         writer = entries.writeStream.foreachBatch(Batches(ledger, run.batch_done, coming_back))
         writer = writer.queryName(f"headrace tables of {feed}")
         trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=INTERVAL)
-        supervise(
-            lambda: start_query(spark, trigger, place),
-            stop=stop,
-            look=run.look,
-            restarting=restarting,
-            terms=ONCE if once else FOLLOWING,
-        )
+        start = partial(start_query, spark, trigger, place)
+        terms = ONCE if once else FOLLOWING
+        supervise(start, stop=stop, anew=anew, look=run.look, restarting=restarting, terms=terms)
         run.told()
         return run.summary()
     except LeftOff:
@@ -301,6 +306,7 @@ class _Run:
             lag=lag.entries,
             lag_seconds=lag.seconds,
             entries_per_second=round(entries / elapsed, 1) if elapsed else 0.0,
+            batch_seconds=seen.batch_seconds,
         )
 
     def close(self) -> None:

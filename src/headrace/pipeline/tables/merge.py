@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 from headrace.entries.entry import Op
 from headrace.pipeline.tables.delta_log import newest_version
 from headrace.pipeline.tables.folding import PLAIN_DDL, SEED, folded_batches, plain_batches
-from headrace.pipeline.tables.moments import MOMENTS, sql_number
+from headrace.pipeline.tables.moments import MOMENTS, TIMESTAMP_NTZ, sql_number
 from headrace.pipeline.tables.rows import (
     CHANGE_DDL,
     GONE,
@@ -39,6 +39,10 @@ APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 COLUMN_MAPPING: Final = "delta.columnMapping.mode"
 MAPPED_CHARACTERS: Final = set(" ,;{}()\n\t=")
 """Characters that a column's name can have only where Delta keeps names apart from the files' own."""
+
+TIMELESS: Final = {"delta.feature.timestampNtz": "supported"}
+"""With this a table may get a column of timestamps without a zone. Delta gives it to a table that is made with one, not to
+one that gets the column later, be it by ADD COLUMNS or with all else written anew."""
 
 PROPERTIES: Final = {
     "delta.logRetentionDuration": "interval 7 days",
@@ -209,14 +213,25 @@ def properties_of(columns: Sequence[str]) -> dict[str, str]:
     return PROPERTIES | ({COLUMN_MAPPING: "name"} if needed else {})
 
 
+def set_properties(path: Path, properties: Mapping[str, str]) -> str:
+    """Return the statement that gives the table at ``path`` these properties, beside those that it has; one commit."""
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    return f"ALTER TABLE delta.{quoted(str(path))} SET TBLPROPERTIES ({listed})"
+
+
 def _statements(path: Path, change: Evolution, kinds: dict[str, str]) -> list[str]:
     if not change:
         return []
     table = f"ALTER TABLE delta.{quoted(str(path))}"
     found = []
+    properties = {}
     if change.renames or change.drops or any(MAPPED_CHARACTERS & set(column.name) for column in change.adds):
         # Without it a rename or drop would rewrite every file.
-        found.append(f"{table} SET TBLPROPERTIES ('{COLUMN_MAPPING}' = 'name')")
+        properties[COLUMN_MAPPING] = "name"
+    if any(kinds[column.name] == TIMESTAMP_NTZ for column in change.adds):
+        properties |= TIMELESS
+    if properties:
+        found.append(set_properties(path, properties))
     found += [f"{table} RENAME COLUMN {quoted(old)} TO {quoted(new)}" for old, new in change.renames]
     if change.drops:
         found.append(f"{table} DROP COLUMNS ({', '.join(map(quoted, change.drops))})")

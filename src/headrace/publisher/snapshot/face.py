@@ -29,6 +29,7 @@ from headrace.publisher.snapshot.settings import PATH
 from headrace.publisher.snapshot.spool import Spool, Whole
 from headrace.runtime.disk import DiskFile
 from headrace.runtime.logs import get_logger
+from headrace.runtime.runbook import PAGE_TYPE, addressed_page
 
 logger = get_logger("snapshot")
 
@@ -97,6 +98,10 @@ class SnapshotFace:
             await _send_document(scope, send, error.http_status, problem_document(error), extra)
 
     async def _answer(self, scope: Scope, headers: Mapping[str, list[str]], send: Send) -> None:
+        page = await asyncio.to_thread(addressed_page, scope["path"])
+        if page is not None:
+            await _send_content(scope, send, 200, page.encode(), {"Content-Type": PAGE_TYPE})
+            return
         if scope["path"] != PATH:
             raise RouteNotFound(f"there is nothing at {scope['path'][:200]}")
         if scope["method"] not in {"GET", "HEAD"}:
@@ -257,5 +262,11 @@ async def _send_document(
 ) -> None:
     content = msgspec.json.encode(document, enc_hook=str)
     media_type = PROBLEM_TYPE if status >= 400 else "application/json"
-    await _start(send, status, {"Content-Type": media_type, "Content-Length": str(len(content)), **headers})
+    await _send_content(scope, send, status, content, {"Content-Type": media_type, **headers})
+
+
+async def _send_content(
+    scope: Scope, send: Send, status: int, content: bytes, headers: Mapping[str, str]
+) -> None:
+    await _start(send, status, {"Content-Length": str(len(content)), **headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else content})

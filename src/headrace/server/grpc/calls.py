@@ -28,6 +28,7 @@ from headrace.errors import (
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
 from headrace.server.guard import May, check_call
+from headrace.server.traffic import Traffic
 
 logger = get_logger("server.grpc")
 
@@ -46,7 +47,9 @@ SIDE_EFFECTS_METADATA: Final = "headrace-side-effects"
 class Calls:
     """The calls of one service that are under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, traffic: Traffic) -> None:
+        """``traffic`` counts the calls that end."""
+        self._traffic = traffic
         self._under_way: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
@@ -58,27 +61,36 @@ class Calls:
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=seconds)
 
-    def answering(self, handler: Handler) -> Handler:
-        """Wrap a handler: what it raises becomes a status, and it is known while it runs. Cancellation passes through."""
+    def answering(self, method: str, handler: Handler) -> Handler:
+        """Wrap the handler of ``method``: what it raises becomes a status, and it is known while it runs.
+
+        Cancellation passes through.
+        """
 
         @wraps(handler)
         async def answer(request: Any, context: Any) -> Any:
             task = asyncio.current_task()
             if task is not None:
                 self._under_way.add(task)
+            call = self._traffic.called(method)
             try:
-                return await handler(request, context)
+                answer = await handler(request, context)
+                call.ended(grpc.StatusCode.OK.name)
+                return answer
             except grpc.aio.AbortError:
                 raise
             except _ClientGone:
                 raise asyncio.CancelledError from None
             except HeadraceError as error:
+                call.refused(error, status_of(error).name)
                 await abort(context, error)
             except Exception:
                 logger.exception("a call failed")
                 failure = HeadraceError("the server failed on this request; its log says why")
+                call.refused(failure, status_of(failure).name)
                 await abort(context, failure)
             finally:
+                call.ended(grpc.StatusCode.CANCELLED.name)
                 if task is not None:
                     self._under_way.discard(task)
 

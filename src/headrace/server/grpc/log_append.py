@@ -18,8 +18,8 @@ from headrace.access.expiry import expired, seconds_left
 from headrace.access.grants import Grant
 from headrace.entries.feed import check_agent_id, check_feed_id
 from headrace.errors import HeadraceError, Refused, StreamFailed, Unavailable
+from headrace.log.answering import W
 from headrace.log.requests import Append, Appended, Chain
-from headrace.log.writer import W
 from headrace.server.grpc.append_requests import (
     append_of,
     appended_response,
@@ -57,7 +57,8 @@ class LogAppend:
         self._streams: set[_Stream] = set()
         self._stopping = False
         self.held = _Held()
-        self.calls = Calls()
+        self.traffic = service.traffic
+        self.calls = Calls(service.traffic)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the service for a gRPC server; requests and answers are bytes."""
@@ -65,9 +66,11 @@ class LogAppend:
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "Append": grpc.unary_unary_rpc_method_handler(answering(self._append)),
-                "AppendStream": grpc.stream_stream_rpc_method_handler(answering(self._append_stream)),
-                "Tail": grpc.unary_unary_rpc_method_handler(answering(self._tail)),
+                "Append": grpc.unary_unary_rpc_method_handler(answering("Append", self._append)),
+                "AppendStream": grpc.stream_stream_rpc_method_handler(
+                    answering("AppendStream", self._append_stream)
+                ),
+                "Tail": grpc.unary_unary_rpc_method_handler(answering("Tail", self._tail)),
             },
         )
 
@@ -87,6 +90,7 @@ class LogAppend:
             appended = await self.append_soon(await self.decode(request, len(data), None), waiter)
             return appended_response(request.request, appended)
         except Refused as refusal:
+            self.traffic.note_refusal("grpc", refusal)
             return refused_response(request.request, refusal)
         finally:
             self.held.remove(len(data))
@@ -117,6 +121,7 @@ class LogAppend:
             producer = check_agent_id(request.producer_id, "producer_id") if request.producer_id else None
             tail = await self._service.tail(feed, producer)
         except Refused as refusal:
+            self.traffic.note_refusal("grpc", refusal)
             return log_pb2.TailResponse(refusal=refusal_message(refusal)).SerializeToString()
         return log_pb2.TailResponse(end=_end(tail)).SerializeToString()
 
@@ -201,6 +206,11 @@ class _Asked:
         if not self._is_done:
             self._settle(None)
 
+    @property
+    def refusal(self) -> Refused | None:
+        """Why it was refused, if it was."""
+        return self._outcome if isinstance(self._outcome, Refused) else None
+
     def answer(self) -> bytes:
         """Return the answer; raises what is answered with a status instead."""
         if isinstance(self._outcome, Refused):
@@ -247,6 +257,8 @@ class _Stream:
             while await self._has_answer():
                 asked = self._answers.popleft()
                 answer = asked.answer()
+                if asked.refusal is not None:
+                    self._face.traffic.note_refusal("grpc", asked.refusal)
                 self._waiting_bytes -= asked.size
                 if self._is_full:
                     self._moved.set()

@@ -30,6 +30,7 @@ from headrace.server.guard import May, StreamRights
 from headrace.server.streams.selection import Selection
 from headrace.server.streams.subscriptions import TOO_SLOW, Ask, Subscriber, Subscriptions
 from headrace.server.streams.terms import StreamTerms
+from headrace.server.traffic import Traffic
 from headrace.wire.batch import (
     BATCH_ENTRIES_MAX,
     Batch,
@@ -55,13 +56,20 @@ class WalStream:
     """The service over one server's subscriptions."""
 
     def __init__(
-        self, log: Log, subscriptions: Subscriptions, door: Door, terms: StreamTerms | None = None
+        self,
+        log: Log,
+        subscriptions: Subscriptions,
+        door: Door,
+        traffic: Traffic,
+        terms: StreamTerms | None = None,
     ) -> None:
+        """``traffic`` counts calls, and the bytes that are sent."""
         self._log = log
         self._terms = terms or StreamTerms()
         self._door = door
         self._subscriptions = subscriptions
-        self.calls = Calls()
+        self._traffic = traffic
+        self.calls = Calls(traffic)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the service for a gRPC server; requests and answers are bytes."""
@@ -69,9 +77,9 @@ class WalStream:
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "Subscribe": grpc.unary_stream_rpc_method_handler(answering(self._subscribe)),
-                "Ack": grpc.unary_unary_rpc_method_handler(answering(self._ack)),
-                "GetLSN": grpc.unary_unary_rpc_method_handler(answering(self._get_lsn)),
+                "Subscribe": grpc.unary_stream_rpc_method_handler(answering("Subscribe", self._subscribe)),
+                "Ack": grpc.unary_unary_rpc_method_handler(answering("Ack", self._ack)),
+                "GetLSN": grpc.unary_unary_rpc_method_handler(answering("GetLSN", self._get_lsn)),
             },
         )
 
@@ -106,9 +114,11 @@ class WalStream:
                         await begin(context)
                         has_begun = True
                     if isinstance(item, Heartbeat):
-                        await write(context, encode_heartbeat(item))
+                        data = encode_heartbeat(item)
                     else:
-                        await write(context, await self._encoded(item, named.new_in(item), wanted))
+                        data = await self._encoded(item, named.new_in(item), wanted)
+                    await write(context, data)
+                    self._traffic.stream_bytes_sent += len(data)
         except (LsnNotAvailable, BackpressureTimeout) as error:
             await write(context, encode_error(error.detail))
         except (BeyondHead, JournalCorrupt, MetadataCorrupt, SequenceLost) as error:

@@ -6,24 +6,22 @@ no middleware around it, and the *undecoded* path is matched.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from headrace.access.asgi import Guard, grant_of_scope
+from headrace.access.asgi import Guard
 from headrace.access.bearer import challenge_of
 from headrace.access.tokens import TokenVerifier
-from headrace.errors import BodyTooSlow, HeadraceError, InvalidRequest, MethodNotAllowed, SequenceNotAvailable
+from headrace.errors import BodyTooSlow, HeadraceError, MethodNotAllowed, SequenceNotAvailable
 from headrace.runtime.logs import get_logger
-from headrace.server.guard import May, check_call, check_feed
 from headrace.server.http.bodies import UNREAD, Bodies, BodyTerms, answer_and_linger
 from headrace.server.http.compression import encoded
 from headrace.server.http.event_stream import EventStream, StreamTerms
 from headrace.server.http.problems import problem_response
-from headrace.server.http.reading import FEED
 from headrace.server.http.routes import ROUTES
-from headrace.server.http.table import Call, Route, find_route
+from headrace.server.http.table import FEED, Call, find_route
 from headrace.server.service import Service
 
 logger = get_logger("server.http")
@@ -46,7 +44,8 @@ class HttpFace:
         self._service = service
         self._streams = streams if streams is not None else StreamTerms()
         self.bodies = Bodies(bodies if bodies is not None else BodyTerms())
-        self._guard = Guard(self._answer, verifier)
+        self._traffic = service.traffic
+        self._guard = Guard(self._answer, verifier, on_refused=self._traffic.note_refused_at_door)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer one request; nothing is raised to the server around it except cancellation."""
@@ -55,39 +54,35 @@ class HttpFace:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         path: dict[str, str] = {}
+        asked = self._traffic.asked(scope["method"])
         try:
             route, path = find_route(ROUTES, scope["method"], scope["raw_path"])
-            await self._check_caller(route, path, scope)
-            if route.query is None and scope["query_string"]:
-                raise InvalidRequest(f"{route.path} takes no query parameters")
-            response = await route.handler(
-                self._service, Call(route, path, request, self.bodies, self._streams)
-            )
+            asked.route = route.path
+            call = Call(route, path, request, self.bodies, self._streams)
+            await call.check_caller(self._service)
+            call.check_parameters()
+            response = await route.handler(self._service, call)
             if not isinstance(response, EventStream):
                 response = await encoded(request, response)
         except ClientDisconnect:
+            asked.given_up()
             return
         except HeadraceError as error:
             if isinstance(error, SequenceNotAvailable) and FEED in path:
                 await self._service.snapshots.complete(error, path[FEED])
+            asked.refused(error)
             await _refuse(error, scope, receive, send)
             return
         except Exception:
             logger.exception("a request failed", method=scope["method"], path=scope["path"])
             failure = HeadraceError("the server failed on this request; its log says why")
+            asked.refused(failure)
             await problem_response(failure)(scope, receive, send)
             return
         finally:
             self.bodies.release(scope)
+        asked.answered(response.status_code)
         await response(scope, receive, send)
-
-    async def _check_caller(self, route: Route, path: Mapping[str, str], scope: Scope) -> None:
-        if route.may is May.OPEN:
-            return
-        grant = grant_of_scope(scope)
-        check_call(grant, route.may)
-        if FEED in path:
-            await check_feed(self._service.log, grant, route.may, path[FEED])
 
 
 async def _refuse(error: HeadraceError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -19,6 +21,8 @@ from headrace.errors.problem import problem_document
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.logs import get_logger
 from headrace.server.following import Follower
+from headrace.server.rendering import Rendered
+from headrace.server.traffic import Traffic
 
 logger = get_logger("server.http")
 
@@ -47,16 +51,33 @@ class StreamTerms:
 class EventStream(Response):
     """The answer that sends what a :class:`Follower` finds, until client or server end it, or an error does."""
 
-    def __init__(self, follower: Follower, request: Request, terms: StreamTerms) -> None:
+    def __init__(
+        self,
+        follower: Follower,
+        request: Request,
+        terms: StreamTerms,
+        traffic: Traffic,
+        *,
+        events_of: Callable[[Rendered], bytes] = attrgetter("content"),
+    ) -> None:
+        """``traffic`` counts the stream while it is open. ``events_of``: makes events of what the follower finds, if that is
+        no run of events yet.
+        """
         super().__init__(media_type=EVENTS_TYPE)
+        self._events_of = events_of
         self._follower = follower
         self._request = request
         self._terms = terms
+        self._traffic = traffic
         self._grant = grant_of_scope(request.scope)
         self._clock = SystemClock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the head, a ``feed`` event with the feed's bounds, then the entries."""
+        with self._traffic.event_stream_open():
+            await self._send_body(scope, receive, send)
+
+    async def _send_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [
             (b"content-type", EVENTS_TYPE.encode()),
             (b"cache-control", b"no-store"),
@@ -90,7 +111,7 @@ class EventStream(Response):
                 return True
             if follower.is_stopping() and found is None:
                 break
-            if not await self._push(send, found.content if found is not None else _COMMENT):
+            if not await self._push(send, self._events_of(found) if found is not None else _COMMENT):
                 return False
             if found is not None:
                 follower.given(found)

@@ -13,14 +13,14 @@ from headrace.server.guard import claimant_of
 from headrace.server.http import parameters
 from headrace.server.http.compression import RenderedResponse
 from headrace.server.http.event_stream import STREAM_BYTES_MAX, EventStream
-from headrace.server.http.table import Call
+from headrace.server.http.table import FEED, Call
 from headrace.server.reading import Known, SinceTime, Start
 from headrace.server.rendering import LIMIT_DEFAULT, Portion, stored_frames
 from headrace.server.service import Service
 from headrace.wire.documents import FRAMES_TYPE
 from headrace.wire.filters import EVERYTHING
 
-FEED = "change-feed-id"
+__all__ = ["FEED", "poll", "read", "stream"]
 
 
 async def read(service: Service, call: Call) -> Response:
@@ -53,15 +53,16 @@ async def poll(service: Service, call: Call) -> Response:
     query = call.query(parameters.PollQuery)
     start = query.start()
     feed, portion = call.path[FEED], Portion(query.limit, query.limit_bytes, query.wanted())
-    rendered = await service.poll(
-        feed,
-        query.listener_id,
-        start,
-        timeout_ms=query.timeout_ms,
-        known=_known(call.headers(parameters.PlaceHeaders).known(), start),
-        portion=portion,
-        who=claimant_of(call.grant),
-    )
+    with service.traffic.poll_open():
+        rendered = await service.poll(
+            feed,
+            query.listener_id,
+            start,
+            timeout_ms=query.timeout_ms,
+            known=_known(call.headers(parameters.PlaceHeaders).known(), start),
+            portion=portion,
+            who=claimant_of(call.grant),
+        )
     if await call.request.is_disconnected():  # nobody is given anything
         return RenderedResponse(rendered)
     return RenderedResponse(rendered, partial(service.note_given, feed, query.listener_id, portion, rendered))
@@ -80,7 +81,7 @@ async def stream(service: Service, call: Call) -> Response:
         portion=Portion(bytes_max=STREAM_BYTES_MAX, wanted=query.wanted()),
         who=claimant_of(call.grant),
     )
-    return EventStream(follower, call.request, call.streams)
+    return EventStream(follower, call.request, call.streams, service.traffic)
 
 
 def _known(known: Known, start: Start) -> Known:

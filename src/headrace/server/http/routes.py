@@ -10,9 +10,10 @@ from starlette.responses import Response
 from headrace import errors
 from headrace.access.grants import EVERYTHING
 from headrace.runtime.exposition import METRICS_TYPE
+from headrace.runtime.runbook import PAGE_TYPE
 from headrace.server.decoding import decode_entries
 from headrace.server.guard import May, claimant_of
-from headrace.server.http import parameters, reading, reports, schemas, snapshots, tracing
+from headrace.server.http import parameters, reading, reports, runbook, schemas, snapshots, tracing
 from headrace.server.http.bodies import BODY_BYTES_MAX, JSON_TYPE, NDJSON_TYPE, content_type
 from headrace.server.http.event_stream import EVENTS_TYPE
 from headrace.server.http.openapi import openapi_document
@@ -284,6 +285,10 @@ ROUTES: Final = (
     Route(
         method="GET", path="/metrics", may=May.ADMINISTER, handler=_metrics, answer=None, media_type=METRICS_TYPE,
         summary="Metrics in Prometheus' text format", refusals=(errors.JournalCorrupt,),
+    ),
+    Route(
+        method="GET", path="/runbook/{code}", may=May.OPEN, handler=runbook.get_page, answer=None, media_type=PAGE_TYPE,
+        summary="What a code of an error or an alarm means, and what to do", refusals=(errors.RouteNotFound,),
     ),
     Route(
         method="GET", path="/openapi.json", may=May.OPEN, handler=_openapi, answer=None, summary="This description",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -15,13 +15,16 @@ from headrace.access.asgi import grant_of_scope
 from headrace.access.grants import Grant
 from headrace.errors import HeadraceError, InvalidRequest, MethodNotAllowed, RouteNotFound
 from headrace.server.decoding import decode_document
-from headrace.server.guard import May, check_feed
+from headrace.server.guard import May, check_call, check_feed
 from headrace.server.http.bodies import DOCUMENT_BYTES_MAX, JSON_TYPE, Bodies, content_type
 from headrace.server.http.event_stream import StreamTerms
 from headrace.server.http.parameters import parse_headers, parse_query
 from headrace.server.service import Service
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+FEED: Final = "change-feed-id"
+"""The path parameter that names a feed: who may call a route that has it is judged by that feed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,19 @@ class Call:
     def grant(self) -> Grant:
         """What the caller may do."""
         return grant_of_scope(self.request.scope)
+
+    async def check_caller(self, service: Service) -> None:
+        """Raise Forbidden unless the caller may call this, about the feed that the path names if it names one."""
+        if self.route.may is May.OPEN:
+            return
+        check_call(self.grant, self.route.may)
+        if FEED in self.path:
+            await self.check_feed(service, self.path[FEED])
+
+    def check_parameters(self) -> None:
+        """Raise InvalidRequest for a query string where the route takes none."""
+        if self.route.query is None and self.request.scope["query_string"]:
+            raise InvalidRequest(f"{self.route.path} takes no query parameters")
 
     async def check_feed(self, service: Service, feed: str) -> None:
         """Raise Forbidden unless the caller may call this about ``feed``."""

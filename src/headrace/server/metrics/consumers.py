@@ -7,67 +7,80 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
-from headrace.log.log import Log
+from headrace.runtime.metric import gauge
+from headrace.server.metrics.measured import Measured, Subject
 from headrace.server.retention.lags import FeedLags, ListenerLag, SubscriberLag
-from headrace.server.retention.loop import Retention
 
-LABELS: Final = ("kind", "consumer", "feed")
+_LABELS: Final = ("kind", "consumer", "feed")
+
+ENTRIES: Final = gauge(
+    "headrace_consumer_lag_entries", "Entries of the feed after the consumer's place.", *_LABELS
+)
+BYTES: Final = gauge(
+    "headrace_consumer_lag_bytes", "Stored bytes of the feed after the consumer's place.", *_LABELS
+)
+SECONDS: Final = gauge(
+    "headrace_consumer_lag_seconds",
+    "From the commit at the consumer's place to that of the newest entry.",
+    *_LABELS,
+)
+LOSS: Final = gauge(
+    "headrace_time_to_loss_seconds",
+    "Until the consumer loses its place at the rates of the last minutes; +Inf: nothing threatens it, 0: it is lost. The "
+    "feed of a subscriber is empty: it reads all feeds.",
+    *_LABELS,
+)
+BEHIND: Final = gauge(
+    "kdb_wal_subscriber_lag_lsn", "Entries behind head, over all feeds (RFC-010).", "subscriber_id"
+)
+
+Samples = list[tuple[tuple[str, ...], float]]
 
 
-async def collect(log: Log, retention: Retention) -> Iterable[Metric]:
-    """Return lags by consumer and feed, and times to loss. What is not known is left out."""
-    await log.refresh()
-    return _families(await retention.lags(log.feeds()))
+async def _collect(measured: Measured) -> Iterable[Metric]:
+    """What is not known is left out."""
+    return _families(await measured.retention.lags(measured.log.feeds()))
 
 
 def _families(found: list[FeedLags]) -> Iterable[Metric]:
-    entries = _gauge("headrace_consumer_lag_entries", "Entries of the feed after the consumer's place.")
-    size = _gauge("headrace_consumer_lag_bytes", "Stored bytes of the feed after the consumer's place.")
-    seconds = _gauge(
-        "headrace_consumer_lag_seconds",
-        "From the commit at the consumer's place to that of the newest entry.",
-    )
-    loss = _gauge(
-        "headrace_time_to_loss_seconds",
-        "Until the consumer loses its place at the rates of the last minutes; +Inf: nothing threatens it. The feed of a "
-        "subscriber is empty: it reads all feeds.",
-    )
-    behind = GaugeMetricFamily(
-        "kdb_wal_subscriber_lag_lsn",
-        "Entries behind head, over all feeds (RFC-010).",
-        labels=["subscriber_id"],
-    )
+    entries: Samples = []
+    size: Samples = []
+    seconds: Samples = []
+    loss: Samples = []
     totals: Counter[str] = Counter()
     subscribers: dict[str, SubscriberLag] = {}
     for feed in found:
         for listener in feed.listeners:
-            _add(listener, ("listener", listener.row.listener_id, feed.tail.name), entries, size, seconds)
+            labels = ("listener", listener.row.listener_id, feed.tail.name)
+            _add(listener, labels, entries, size, seconds)
             if not math.isnan(listener.loss.seconds):
-                loss.add_metric(("listener", listener.row.listener_id, feed.tail.name), listener.loss.seconds)
+                loss.append((labels, listener.loss.seconds))
         for subscriber in feed.subscribers:
             name = subscriber.name
             _add(subscriber, ("subscriber", name, feed.tail.name), entries, size, seconds)
             totals[name] += subscriber.entries
             subscribers[name] = subscriber
-    for name, subscriber in subscribers.items():
-        loss.add_metric(("subscriber", name, ""), subscriber.loss.seconds)
-        behind.add_metric((name,), totals[name])
-    return (entries, size, seconds, loss, behind)
-
-
-def _gauge(name: str, help_text: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, help_text, labels=LABELS)
+    loss += [(("subscriber", name, ""), one.loss.seconds) for name, one in subscribers.items()]
+    behind = BEHIND.of(((name,), total) for name, total in totals.items())
+    return (ENTRIES.of(entries), BYTES.of(size), SECONDS.of(seconds), LOSS.of(loss), behind)
 
 
 def _add(
     lag: ListenerLag | SubscriberLag,
     labels: tuple[str, str, str],
-    entries: GaugeMetricFamily,
-    size: GaugeMetricFamily,
-    seconds: GaugeMetricFamily,
+    entries: Samples,
+    size: Samples,
+    seconds: Samples,
 ) -> None:
-    for family, value in ((entries, lag.entries), (size, lag.bytes), (seconds, lag.seconds)):
+    for samples, value in ((entries, lag.entries), (size, lag.bytes), (seconds, lag.seconds)):
         if value is not None:
-            family.add_metric(labels, value)
+            samples.append((labels, value))
+
+
+SUBJECT: Final = Subject(
+    "Listeners and subscribers: how far behind, how long until loss",
+    (ENTRIES, BYTES, SECONDS, LOSS, BEHIND),
+    _collect,
+)

@@ -1,23 +1,37 @@
-"""``GET /metrics``: every subject asked once, in Prometheus' text format. Nothing is kept between two scrapes."""
+"""``GET /metrics``: every subject asked once, in Prometheus' text format. What has a state elsewhere is not kept here."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from prometheus_client.core import Metric
-
-from headrace.log.log import Log
 from headrace.runtime.exposition import exposed
-from headrace.server.metrics import consumers, retention
-from headrace.server.retention.loop import Retention
+from headrace.server.metrics import (
+    alarms,
+    appends,
+    calls,
+    consumers,
+    feeds,
+    process,
+    reports,
+    retention,
+    streams,
+)
+from headrace.server.metrics.measured import Measured, Subject
 
-Subject = Callable[[Log, Retention], Awaitable[Iterable[Metric]]]
+SUBJECTS: Final[tuple[Subject, ...]] = (
+    process.SUBJECT,
+    appends.SUBJECT,
+    feeds.SUBJECT,
+    consumers.SUBJECT,
+    streams.SUBJECT,
+    calls.SUBJECT,
+    retention.SUBJECT,
+    alarms.SUBJECT,
+    reports.SUBJECT,
+)
 
-SUBJECTS: Final[tuple[Subject, ...]] = (consumers.collect, retention.collect)
 
-
-async def exposition(log: Log, retention: Retention) -> bytes:
+async def exposition(measured: Measured) -> bytes:
     """Return all metrics as they are now. Raises StoreUnavailable, JournalCorrupt."""
-    families = [family for subject in SUBJECTS for family in await subject(log, retention)]
-    return exposed(families)
+    await measured.log.refresh()
+    return exposed([family for subject in SUBJECTS for family in await subject.collect(measured)])

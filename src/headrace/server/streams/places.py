@@ -21,6 +21,11 @@ class Subscriber(NamedTuple):
     subject: str
     subscriber_id: str
 
+    @property
+    def name(self) -> str:
+        """Return it as retention and metrics name it: ``subject/subscriber_id``."""
+        return f"{self.subject}/{self.subscriber_id}" if self.subscriber_id else self.subject
+
 
 class _Known(NamedTuple):
     """``noted``: the number of the call that said so last."""

@@ -143,6 +143,12 @@ class Subscriptions:
         """How many streams are open."""
         return sum(map(len, self._streams.values()))
 
+    def queue_depths(self) -> dict[Subscriber, int]:
+        """Return for each subscriber with an open stream how many entries were read for it and are not sent yet."""
+        return {
+            who: sum(stream.queue.entries for stream in streams) for who, streams in self._streams.items()
+        }
+
     async def bounds(self) -> Bounds:
         """Return the newest and the oldest retained LSN."""
         await self._log.refresh()

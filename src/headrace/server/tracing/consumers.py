@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from headrace.access.patterns import matches_any
 from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError
 from headrace.log.metadata.contract import ListenerRow, ProgressRow, SubscriberRow
@@ -164,6 +165,10 @@ def _selection_leaves_out(wanted: str, found: Found | None) -> bool | None:
     if found is None:
         return None
     try:
+        feeds = msgspec.json.decode(wanted, type=dict[str, str]).get("feeds", "")
+        _, _, feed = found.message.key_prefix.removesuffix(":").split(":", 2)
+        if feeds and not all(matches_any(patterns.split(","), feed) for patterns in feeds.split(";")):
+            return True
         runs = selection_of(wanted).runs(found.frame)
     except (msgspec.DecodeError, HeadraceError):
         return None

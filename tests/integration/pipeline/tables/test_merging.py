@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from headrace.pipeline.tables.simple.plan import Run
 from headrace.pipeline.tables.simple.state import resumed
 from headrace.pipeline.tables.simple.steps import Evolve
 from tests.integration.pipeline.tables.delta_tables import DeltaTables
-from tests.unit.pipeline.tables.simple.history import INT, UNSIGNED, WORD, schema_of
+from tests.unit.pipeline.tables.simple.history import DATE, INT, MOMENT, UNSIGNED, WORD, schema_of
 
 
 @pytest.fixture
@@ -160,6 +161,57 @@ def evolution(tables: DeltaTables, spark: Any) -> Evolve:
         with pytest.raises(Killed):
             tables.take()
     return found[0]
+
+
+DATED = schema_of({"id": INT, "a": INT, "day": DATE})
+TIMED = schema_of({"id": INT, "a": WORD, "day": MOMENT}, version=2)
+"""Delta takes a time without a zone into a table only once that was said to it."""
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_rows_are_written_anew_with_times_that_the_table_did_not_have(
+    tables: DeltaTables, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    tables.feed.schema(DATED)
+    tables.feed.row(DATED, {"id": 1, "a": 5, "day": date(2026, 2, 28)})
+    tables.take()
+    tables.feed.alter("MODIFY a VARCHAR(20), MODIFY day DATETIME", TIMED)
+    evolved, wrote = carrying.evolve, carrying._write_anew
+
+    def write_anew(*given: Any) -> None:
+        if left == 2:
+            raise Killed
+        wrote(*given)
+
+    def evolve(session: SparkSession, path: Path, step: Evolve, since: int) -> None:
+        assert not step.in_place
+        evolved(DyingSession(session, left), path, step, since)  # type: ignore[arg-type]  # it is one to those who ask
+
+    with monkeypatch.context() as patch:
+        patch.setattr(carrying, "evolve", evolve)
+        patch.setattr(carrying, "_write_anew", write_anew)
+        with pytest.raises(Killed):
+            tables.take()
+    assert tables.rows() == [{"id": 1, "a": 5, "day": date(2026, 2, 28)}]
+    for _ in range(2):
+        tables.take()
+        assert tables.stopped() == []
+        assert tables.rows() == [{"id": 1, "a": "5", "day": datetime.fromisoformat("2026-02-28T00:00:00")}]
+
+
+def test_a_copy_brings_times_that_the_table_did_not_have(tables: DeltaTables) -> None:
+    tables.feed.schema(DATED)
+    tables.feed.row(DATED, {"id": 1, "a": 5, "day": date(2026, 2, 28)})
+    tables.feed.stopped("a statement that can't be followed")
+    tables.take()
+    tables.feed.schema(TIMED)
+    tables.feed.copy(TIMED)
+    at = datetime.fromisoformat("2026-02-28T01:02:03")
+    tables.feed.row(TIMED, {"id": 2, "a": "x", "day": at})
+    tables.feed.copy(TIMED, ends=True)
+    tables.take()
+    assert tables.stopped() == []
+    assert tables.rows() == [{"id": 2, "a": "x", "day": at}]
 
 
 def test_a_change_of_columns_goes_on_where_it_was_cut(tables: DeltaTables, spark: SparkSession) -> None:

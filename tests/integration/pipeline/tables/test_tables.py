@@ -192,6 +192,23 @@ EXACT = {
 }
 
 
+def test_columns_of_every_type_may_come_later(
+    spark: SparkSession, source: SourceTables, to: str, run: Run
+) -> None:
+    source.schema("t", ID)
+    source.put("t", {"id": 1})
+    first = source.commit()
+    source.schema("t", ID, *[column(f"c_{number}", kind) for number, kind in enumerate(EXACT)])
+    source.put("t", {"id": 2} | {f"c_{number}": value for number, (value, _) in enumerate(EXACT.values())})
+    source.commit()
+    assert run(entries_max=first).batches == 2
+    found = {row["id"]: row.asDict() for row in read_tables(spark, to)["main", "t"].collect()}
+    for number, (kind, (_, value)) in enumerate(EXACT.items()):
+        assert found[1][f"c_{number}"] is None
+        if kind not in {"json", "timestamp"}:
+            assert found[2][f"c_{number}"] == value, kind
+
+
 def test_values_are_exact_also_through_a_patch(
     spark: SparkSession, source: SourceTables, to: str, run: Run
 ) -> None:

@@ -228,7 +228,7 @@ async def test_metrics_tell_the_truth(tmp_path: Path) -> None:
         bench.log.metadata.begin_subscriber("anonymous", "s", str(bench.log.tail("a").newest), bench.clock.ms)
         await bench.later(10)
         await bench.write("a", 3)
-        found = _samples((await exposition(bench.log, bench.service.retention)).decode())
+        found = _samples((await exposition(bench.service.measured)).decode())
         labels = 'consumer="holds",feed="a",kind="listener"'
         view = await bench.listener("holds")
         assert found[f"headrace_consumer_lag_entries{{{labels}}}"] == view.lag_entries == 16
@@ -240,7 +240,7 @@ async def test_metrics_tell_the_truth(tmp_path: Path) -> None:
             path.stat().st_size for path in (tmp_path / "journal").iterdir()
         )
         await bench.later(48)
-        found = _samples((await exposition(bench.log, bench.service.retention)).decode())
+        found = _samples((await exposition(bench.service.measured)).decode())
         assert found['headrace_time_to_loss_seconds{consumer="stands",feed="a",kind="listener"}'] == 0
         assert found["headrace_retention_held_bytes"] > 0
         gone = found['headrace_retention_dropped_bytes_total{reason="older-than-retention"}']

@@ -47,8 +47,23 @@ class Output(Protocol):
         """
 
 
+class Schemas(Protocol):
+    """Where an output finds the schema of rows whose schema entry stands in no piece that it was given.
+
+    Both answer with a schema entry's value, or None where there is none. They may block, and raise StoreUnavailable,
+    JournalCorrupt and MetadataCorrupt: so :meth:`Output.render` is called from a worker thread. The server's own is
+    :class:`headrace.server.pg.output.schemas.IndexedSchemas`.
+    """
+
+    def newest(self, feed: str, database: str, table: str, below: int) -> bytes | None:
+        """Return the last schema of a table that stands below the sequence id ``below``."""
+
+    def version(self, feed: str, database: str, table: str, version: int) -> bytes | None:
+        """Return the schema of a table that has this version, wherever it stands."""
+
+
 class OutputFactory(Protocol):
     """Makes an :class:`Output` for one START_REPLICATION."""
 
-    def __call__(self, options: Mapping[str, str]) -> Output:
+    def __call__(self, options: Mapping[str, str], schemas: Schemas, /) -> Output:
         """Return the output for ``options``, of which the stream has taken its own away; InvalidRequest for unknown ones."""

@@ -1,0 +1,26 @@
+"""The bounds of this face, each a setting of the server or a fixed number with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PgTerms:
+    """How sessions are paced.
+
+    ``sender_timeout_s``: a stream whose client says nothing for so long ends; PostgreSQL's ``wal_sender_timeout``, 60 s as
+    there. ``login_timeout_s``: from the connection to the last word of the login, ``authentication_timeout``.
+    ``message_timeout_s``: from a message's first byte to its last. ``sessions_max``: open at once, ``max_connections``.
+    ``slots_max``: ``max_replication_slots``; each costs two rows, and a look at each pass of retention. ``chunk_bytes``:
+    what is rendered before it is handed to the socket. ``write_bytes``: what may wait in a session's socket before nothing
+    more is rendered for it.
+    """
+
+    sender_timeout_s: float = 60.0
+    login_timeout_s: float = 60.0
+    message_timeout_s: float = 60.0
+    sessions_max: int = 200
+    slots_max: int = 1_000
+    chunk_bytes: int = 256 << 10
+    write_bytes: int = 256 << 10

@@ -1,0 +1,109 @@
+"""A capture that can't go on says so (its health, its report, an alarm), begins anew, and loses and doubles nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.integration.capture.commands import Capture
+from tests.integration.capture.test_run_command import rows, running
+from tests.mariadb import Database, Server
+from tests.ports import free_port
+from tests.proxy import Proxy
+from tests.servers import ServerProcess, serving
+from tests.stuck import WITHIN, stalled, wait_over, wait_state, wait_stuck
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with serving(tmp_path / "server", grpc=True) as running:
+        yield running
+
+
+def prepared(tmp_path: Path, database: Database, server: ServerProcess) -> tuple[Capture, int]:
+    """A capture of a table with one row, and the port of its health."""
+    database.sql("CREATE TABLE users (id INT PRIMARY KEY)")
+    database.sql("INSERT INTO users VALUES (1)")
+    port = free_port()
+    lines = (f'health = "127.0.0.1:{port}"', 'stalled-after = "4s"')
+    return Capture(tmp_path, database, server, *lines), port
+
+
+def ids(server: ServerProcess, capture: Capture) -> list[int]:
+    return [int(one["data"]["id"]) for one in rows(server, capture, "users")]
+
+
+def test_a_source_that_stands_still_and_a_process_that_does(
+    tmp_path: Path, unsteady: Server, server: ServerProcess
+) -> None:
+    database = unsteady.create_captured("standing_still")
+    capture, port = prepared(tmp_path, database, server)
+    with running(capture, server) as run:
+        run.wait_for_rows(1, "the snapshot")
+        idle = wait_state(server, "capture", "idle")
+        stream = idle["report"]["works"][0]
+        assert (stream["feed"], stream["reachable"], stream["waiting"]) == (capture.feed, True, 0)
+        assert stream["source-position"].count("-") == 2, "a GTID"
+        unsteady.suspend()
+        try:
+            wait_stuck(server, port, f"capture {capture.feed} does not move at ")
+            (alarm,) = stalled(server)
+            assert f"the capture capture@{capture.feed} on " in alarm
+            assert wait_state(server, "capture", "stuck")["report"]["works"][0]["waiting"] == 1
+        finally:
+            unsteady.go_on()
+        database.sql("INSERT INTO users VALUES (2), (3)")
+        wait_until(lambda: ids(server, capture) == [1, 2, 3], WITHIN, what="the rows after it")
+        wait_over(server, port)
+
+        run.process.send_signal(signal.SIGSTOP)
+        try:
+            wait_state(server, "capture", "gone")
+        finally:
+            run.process.send_signal(signal.SIGCONT)
+        database.sql("INSERT INTO users VALUES (4)")
+        wait_until(lambda: ids(server, capture) == [1, 2, 3, 4], WITHIN, what="the row after its own stop")
+        wait_state(server, "capture", "idle")
+    wait_state(server, "capture", "ending")
+
+
+def test_a_half_open_line_to_the_server(tmp_path: Path, database: Database, server: ServerProcess) -> None:
+    capture, port = prepared(tmp_path, database, server)
+    assert server.grpc_address is not None
+    with Proxy("127.0.0.1", int(server.grpc_address.rpartition(":")[2])) as proxy:
+        config = capture.config.read_text().replace(server.grpc_address, f"127.0.0.1:{proxy.port}")
+        capture.config.write_text(config)
+        with running(capture, server) as run:
+            run.wait_for_rows(1, "the snapshot")
+            proxy.freeze()
+            database.sql("INSERT INTO users VALUES (2)")
+            wait_stuck(server, port, "the server's answers to appends")
+            database.sql("INSERT INTO users VALUES (3)")
+            proxy.thaw()
+            wait_until(lambda: ids(server, capture) == [1, 2, 3], WITHIN, what="all rows, each once")
+            wait_over(server, port)
+
+
+def test_a_lock_that_keeps_a_copy_from_going_on(
+    tmp_path: Path, database: Database, server: ServerProcess
+) -> None:
+    capture, port = prepared(tmp_path, database, server)
+    with running(capture, server) as run, closing(database.connect(autocommit=True)) as holder:
+        run.wait_for_rows(1, "the snapshot")
+        with holder.cursor() as cursor:
+            cursor.execute("LOCK TABLES users WRITE")
+            code, out, err = capture.run("copy", f"{database.name}.users", "--no-wait")
+            assert code == 0, out + err
+            wait_stuck(server, port, "source-locked")
+            cursor.execute("UNLOCK TABLES")
+        database.sql("INSERT INTO users VALUES (2)")
+        wait_until(lambda: sorted(ids(server, capture)) in ([1, 1, 2], [1, 1, 2, 2]), WITHIN, what="the copy")
+        wait_over(server, port)
+    lines = [json.loads(line) for line in run.said.splitlines() if line.startswith("{")]
+    assert [line["level"] for line in lines if line["event"] == "alarm"] == ["error"]

@@ -1,0 +1,91 @@
+"""A streaming job that can't go on says so (its health, its report, an alarm), and its tables hold each change once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.pipeline.tables.job import iter_rows
+from headrace.pipeline.tables.ledger import read_published
+from tests import forks
+from tests.integration.pipeline.source_tables import ID, SourceTables, column
+from tests.ports import free_port
+from tests.scenarios.spark_process import MASTER
+from tests.servers import Feed, ServerProcess, serving
+from tests.stuck import WITHIN, stalled, wait_over, wait_state, wait_stuck
+from tests.waiting import wait_until
+
+SPARK_WITHIN = 240.0
+
+
+def java_of(pid: int) -> int:
+    """The Java that a process has started, or a process of its own has."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = path.read_text().partition("(")[2].rpartition(")")
+        except OSError:  # it has ended
+            continue
+        if name == "java" and os.getpgid(int(path.parent.name)) == pid and rest:
+            return int(path.parent.name)
+    return 0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of this test's own: nobody else reports to it."""
+    with serving(tmp_path / "server") as running:
+        yield running
+
+
+@pytest.mark.timeout(2 * SPARK_WITHIN + 2 * WITHIN)
+def test_java_that_stands_still(spark: SparkSession, server: ServerProcess, to: str, tmp_path: Path) -> None:
+    feed, port = Feed(server, "shop"), free_port()
+    feed.register()
+    source = SourceTables(feed)
+    source.schema("accounts", ID, column("balance", "int64"))
+    source.put("accounts", {"id": 1, "balance": 1})
+    first = source.commit()
+    words = ["pipeline", "tables", "--feed", source.feed.name, "--to", to, "--server", server.url, *MASTER]
+    words += ["--memory", "1g", "--health", f"127.0.0.1:{port}", "--stalled-after", "20s"]
+
+    def published() -> int:
+        found = read_published(Path(to))
+        return found.sequence_id if found is not None else 0
+
+    with ExitStack() as stack:
+        output = stack.enter_context((tmp_path / "output").open("wb"))
+        process = forks.start([*forks.HEADRACE, *words], stdout=output, stderr=output, start_new_session=True)
+        stack.callback(process.wait, WITHIN)
+        stack.callback(os.killpg, process.pid, signal.SIGKILL)
+        wait_until(lambda: published() == first or process.poll() is not None, SPARK_WITHIN, what="a batch")
+        assert process.poll() is None, (tmp_path / "output").read_text()
+        shown = wait_state(server, "pipeline", "idle")
+        assert shown["name"].startswith("tables~")
+        (work,) = shown["report"]["works"]
+        assert (work["source-position"], work["reachable"]) == (str(first), True)
+
+        java = wait_until(lambda: java_of(process.pid), what="its Java")
+        os.kill(java, signal.SIGSTOP)
+        try:
+            source.put("accounts", {"id": 1, "balance": 2})
+            second = source.commit()
+            wait_stuck(
+                server, port, f"tables of {source.feed.name} does not move at {first}", "Spark's answer"
+            )
+            (alarm,) = stalled(server)
+            assert f"the pipeline {shown['name']} on " in alarm
+        finally:
+            os.kill(java, signal.SIGCONT)
+        wait_until(lambda: published() == second, SPARK_WITHIN, what="the entry after it")
+        wait_over(server, port)
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WITHIN) == 0
+    wait_state(server, "pipeline", "ending")
+    assert {row["id"]: row for _, row in iter_rows(spark, to)} == source.rows["accounts"]

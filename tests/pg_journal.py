@@ -1,0 +1,202 @@
+"""A journal in memory for the tests of what walks along one, and an output that says which entry each record is of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from headrace.entries.entry import Change
+from headrace.entries.lsn import ZERO, Lsn
+from headrace.errors import SequenceNotAvailable
+from headrace.log.contract import Store
+from headrace.log.tail import FeedTail
+from headrace.server.pg.output.contract import Piece, Rendered
+from headrace.server.pg.positions import Mark, Marks
+from headrace.server.pg.walking import Chunk, Walk
+from headrace.server.streams.selection import Selection
+from headrace.wire.entry import digest, encode_half, stamp
+from headrace.wire.frame import FIRST_POSITION, Frame, FrameHeader, encode_frame
+
+BEGIN_MS = 1_790_000_000_000
+
+
+class Wanted(NamedTuple):
+    """An entry to write: its transaction (empty for none), and whether it is the last one of it."""
+
+    tx: str = ""
+    last: bool = False
+
+
+class Journal:
+    """Frames one after another from the first position on; the part of a store that walks ask for."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.ms = BEGIN_MS
+        self._next: dict[int, int] = {}
+        self._dropped = 0
+
+    def append(self, feed: int, entries: Sequence[Wanted], *, pause_ms: int = 1) -> Frame:
+        """Add an append to a feed, so long after the one before."""
+        self.ms += pause_ms
+        first = self._next.get(feed, 1)
+        halves = [
+            encode_half(
+                Change(
+                    value=f"{feed}/{number}".encode(),
+                    key=b"k",
+                    source_tx=entry.tx.encode(),
+                    tx_last=entry.last,
+                )
+            )
+            for number, entry in enumerate(entries, first)
+        ]
+        global_ts = self.ms << 18
+        prefix = f"local:default:feed-{feed}:"
+        body, lengths = stamp(
+            halves,
+            global_ts=global_ts,
+            region_id=feed,
+            first_sequence_id=first,
+            tenant="default",
+            key_prefix=prefix,
+        )
+        header = FrameHeader(
+            0, self.end(), first, global_ts, 1, digest(halves), feed, len(halves), 0, len(body), 0
+        )
+        frame = Frame(encode_frame(header, b"", body, lengths))
+        self.frames.append(frame)
+        self._next[feed] = first + len(halves)
+        return frame
+
+    @property
+    def store(self) -> Store:
+        """It as the store that it is a part of."""
+        return cast("Store", self)
+
+    def end(self) -> int:
+        return self.frames[-1].header.end if self.frames else FIRST_POSITION
+
+    def oldest_position(self) -> int:
+        return self.frames[self._dropped].header.position if self._dropped < len(self.frames) else self.end()
+
+    def dropped_lsn(self) -> Lsn:
+        return self._last_lsn(self.frames[self._dropped - 1]) if self._dropped else ZERO
+
+    def walk(self, position: int, *, bytes_max: int) -> Sequence[Frame]:
+        if position < self.oldest_position():
+            raise SequenceNotAvailable(f"{position} was dropped")
+        found: list[Frame] = []
+        size = 0
+        for frame in self.frames[self._dropped :]:
+            if frame.header.position >= position and (not found or size + frame.header.size <= bytes_max):
+                assert found or frame.header.position == position, "a walk begins where a frame does"
+                found.append(frame)
+                size += frame.header.size
+        return found
+
+    def seek(self, global_ts: int) -> int:
+        for frame in self.frames[self._dropped :]:
+            if frame.header.last_global_ts >= global_ts:
+                return frame.header.position
+        return self.end()
+
+    def refresh(self) -> None:
+        """Nobody else appends."""
+
+    def tails(self) -> Sequence[FeedTail]:
+        newest = {frame.header.region_id: str(self._last_lsn(frame)) for frame in self.frames}
+        return [
+            FeedTail(f"feed-{feed}", feed, "default", f"incarnation-{feed}", "a", "a", 1, newest_lsn=lsn)
+            for feed, lsn in newest.items()
+        ]
+
+    def drop_up_to(self, place: Lsn) -> None:
+        """Drop the frames of which nothing is above ``place``: all that retention may drop."""
+        while self._dropped < len(self.frames) and self._last_lsn(self.frames[self._dropped]) <= place:
+            self._dropped += 1
+
+    @staticmethod
+    def _last_lsn(frame: Frame) -> Lsn:
+        return frame.header.lsn(frame.header.count - 1)
+
+
+class Naming:
+    """An output: ``B xid``, then ``feed/sequence id`` of each entry that is wanted, then ``C xid``."""
+
+    def render(self, piece: Piece) -> Rendered:
+        header, found = piece.frame.header, Rendered([], [])
+        if piece.begins:
+            found.payloads.append(f"B {piece.xid}".encode())
+            found.entries.append(piece.first)
+        wanted = piece.wanted if piece.wanted is not None else range(piece.first, piece.last + 1)
+        for index in wanted:
+            found.payloads.append(f"{header.region_id}/{header.first_sequence_id + index}".encode())
+            found.entries.append(index)
+        if piece.ends:
+            found.payloads.append(f"C {piece.xid}".encode())
+            found.entries.append(piece.last)
+        return found
+
+
+class Sent(NamedTuple):
+    """A message of a stream: a record, or a keepalive where ``payload`` is None."""
+
+    position: int
+    payload: bytes | None
+
+
+class Slot:
+    """What the server keeps of a slot, and streams over it."""
+
+    def __init__(self, journal: Journal, position: int = FIRST_POSITION, place: Lsn = ZERO) -> None:
+        self.journal = journal
+        self.position = position
+        self.place = place
+        self._marks = Marks()
+
+    def stream(self, *, chunk_bytes: int = 200, **given: Any) -> list[Sent]:
+        """All that a stream sends that begins now, with a keepalive wherever one may be said."""
+        self._marks = Marks(8)
+        walk = Walk(
+            self.journal.store,
+            self.place,
+            self.position,
+            rights=None,
+            selection=given.get("selection", Selection()),
+            output=Naming(),
+            chunk_bytes=chunk_bytes,
+        )
+        whole, found = self.position, list[Sent]()
+        self.marks: list[Mark] = []
+        for chunk in walk.chunks():
+            found += messages_of(chunk)
+            self.marks += chunk.marks
+            whole = max([whole, *(mark.end for mark in chunk.marks)])
+            found.append(Sent(whole, None))
+            if chunk.caught_up:
+                return found
+        raise AssertionError("a walk has no end")
+
+    def confirm(self, position: int) -> None:
+        """Keep what a client confirms, as a stream does it."""
+        self._marks.add(mark for mark in self.marks if mark.end <= position)
+        passed = self._marks.confirm(position)
+        if position > self.position:
+            self.position = position
+            if passed is not None:
+                self.place = max(self.place, passed.hold)
+
+
+def messages_of(chunk: Chunk) -> list[Sent]:
+    """The records in a chunk's bytes."""
+    found: list[Sent] = []
+    at = 0
+    while at < len(chunk.data):
+        size = int.from_bytes(chunk.data[at + 1 : at + 5], "big")
+        assert chunk.data[at : at + 1] == b"d"
+        assert chunk.data[at + 5 : at + 6] == b"w"
+        position = int.from_bytes(chunk.data[at + 6 : at + 14], "big")
+        found.append(Sent(position, chunk.data[at + 30 : at + 1 + size]))
+        at += 1 + size
+    return found

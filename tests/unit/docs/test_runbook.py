@@ -1,0 +1,94 @@
+"""The runbook has a page for each code, no page too many, and each page can be followed: its links and commands exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from cyclopts import App
+
+from headrace.cli.app import root
+from headrace.errors import every_error
+from headrace.errors.problem import problem_document
+from headrace.publisher.attach.finding import FindingKind
+from headrace.runtime.runbook import runbook_codes, runbook_folder, runbook_page
+from headrace.server.retention.loop import BYTES_HIGH, PLACE_LOST
+from tests.tidy.pages import ROOT
+
+ERRORS = {kind.code: kind for kind in every_error() if kind.__module__.startswith("headrace.errors")}
+CODES = {*ERRORS, *FindingKind, BYTES_HIGH, PLACE_LOST}
+"""Errors; what the agent's alarm says of an attached table; alarms of retention."""
+
+SECTIONS = ["## What it means", "## What to look at", "## What to do"]
+
+_COMMAND = re.compile(r"`headrace ([^`]+)`")
+
+
+def test_each_code_has_a_page_and_each_page_a_code() -> None:
+    assert set(runbook_codes()) == CODES
+
+
+def test_no_alarm_is_raised_under_a_code_without_a_page() -> None:
+    """Whoever raises one names an error's class, or one of the two of retention: a literal would be seen here."""
+    raised = [
+        found
+        for path in (ROOT / "src" / "headrace").rglob("*.py")
+        for found in re.findall(
+            r"raise_alarm\(\s*\"([\w-]+)\"|_try_alarm\(\s*\"([\w-]+)\"", path.read_text("utf-8")
+        )
+    ]
+    assert not raised, f"name these codes as constants, and give them to this test: {raised}"
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_page_has_its_parts_and_something_in_each(code: str) -> None:
+    page = runbook_page(code)
+    assert page is not None
+    assert page.startswith(f"# `{code}`\n")
+    assert [line for line in page.splitlines() if line.startswith("## ")] == SECTIONS
+    means, look, do = (part.partition("\n## ")[0] for part in re.split("|".join(SECTIONS), page)[1:])
+    assert len(means.split()) > 10, "a page that says no more than the error's title helps nobody"
+    assert look.strip().startswith("- ")
+    assert do.strip().startswith("- ")
+    assert "\nSee also: [" in do
+
+
+@pytest.mark.parametrize("code", sorted(ERRORS))
+def test_page_says_more_than_the_hint(code: str) -> None:
+    page = " ".join((runbook_page(code) or "").split())
+    assert len(page) > 2 * len(ERRORS[code].hint)
+
+
+@pytest.mark.parametrize("code", sorted(ERRORS))
+def test_problem_documents_point_to_the_page(code: str) -> None:
+    document = problem_document(ERRORS[code]())
+    assert document["type"] == f"/runbook/{code}"
+    assert document["code"] == code
+
+
+def test_the_index_names_every_page() -> None:
+    index = (runbook_folder() / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\]\(([a-z-]+)\.md\)", index)) == CODES
+
+
+@pytest.mark.parametrize(
+    "code", ["", "README", "../../README", "no-such-code", "feed-owned.md", "FEED-OWNED", "a" * 300]
+)
+def test_what_is_no_code_has_no_page(code: str) -> None:
+    assert runbook_page(code) is None
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_commands_of_a_page_exist_with_their_options(code: str) -> None:
+    for said in _COMMAND.findall(" ".join((runbook_page(code) or "").split())):
+        app: App = root()
+        words = said.split()
+        while words and re.fullmatch(r"[a-z]+", words[0]) and words[0] in app:
+            app = app[words.pop(0)]
+        if words and re.fullmatch(r"[a-z]+", words[0]):
+            assert app.default_command is not None, f"headrace {said}: there is no {words[0]}"
+        known = {"--help", "--version"}
+        if app.default_command is not None:
+            known |= {name for argument in app.assemble_argument_collection() for name in argument.names}
+        for option in (word.partition("=")[0] for word in words if word.startswith("--")):
+            assert option in known, f"headrace {said}: there is no {option}"

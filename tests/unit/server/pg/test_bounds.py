@@ -1,0 +1,208 @@
+"""The face in this process, with short bounds: what a client can't make it wait for, hold, or do."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from headrace.log.log import Log
+from headrace.server.pg.face import PgFace
+from headrace.server.pg.messages import MESSAGE_BYTES_MAX, STARTUP_BYTES_MAX
+from headrace.server.pg.terms import PgTerms
+from headrace.server.run import Address, bind
+from headrace.server.service import Service
+from tests.bench import append, register
+from tests.pg import startup_packet, states_of
+from tests.waiting import async_wait_until
+
+WAIT_S = 30.0
+
+
+class Served(NamedTuple):
+    log: Log
+    face: PgFace
+
+
+@asynccontextmanager
+async def served(folder: Path, **terms: Any) -> AsyncIterator[Served]:
+    log = Log.open(folder)
+    await log.start()
+    service = Service(log)
+    await service.start()
+    face = PgFace(bind(Address("127.0.0.1", 0)), None, PgTerms(**terms))
+    await face.start(service, log)
+    await log.register(register("f"))
+    try:
+        yield Served(log, face)
+    finally:
+        await face.stop()
+        await service.close()
+        await log.close()
+
+
+class Client:
+    """Speaks over asyncio's streams."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def connect(cls, served: Served) -> Client:
+        return cls(*await asyncio.open_connection("127.0.0.1", served.face.port))
+
+    @classmethod
+    async def login(cls, served: Served) -> Client:
+        client = await cls.connect(served)
+        client.writer.write(startup_packet())
+        assert (await client.until(b"Z"))[-1][0] == b"Z"
+        return client
+
+    def query(self, sql: str) -> None:
+        body = sql.encode() + b"\0"
+        self.writer.write(b"Q" + struct.pack(">I", len(body) + 4) + body)
+
+    async def until(self, kind: bytes) -> list[tuple[bytes, bytes]]:
+        """Messages up to one of this kind, or to the end of the connection."""
+        found: list[tuple[bytes, bytes]] = []
+        async with asyncio.timeout(WAIT_S):
+            try:
+                while not found or found[-1][0] != kind:
+                    head = await self.reader.readexactly(5)
+                    body = await self.reader.readexactly(struct.unpack(">I", head[1:])[0] - 4)
+                    found.append((head[:1], body))
+            except (asyncio.IncompleteReadError, ConnectionError):
+                pass
+        return found
+
+    async def all(self) -> list[tuple[bytes, bytes]]:
+        return await self.until(b"")
+
+    async def start(self, slot: str) -> None:
+        self.query(f"CREATE_REPLICATION_SLOT {slot} LOGICAL headrace")
+        await self.until(b"Z")
+        self.query(f"START_REPLICATION SLOT {slot} LOGICAL 0/0")
+        assert (await self.until(b"W"))[-1][0] == b"W"
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"\0\0", b"\0\0\0\x20\0\x03\0\0user"])
+async def test_a_login_that_does_not_come_to_its_end_is_ended(tmp_path: Path, said: bytes) -> None:
+    async with served(tmp_path, login_timeout_s=0.2) as one:
+        client = await Client.connect(one)
+        client.writer.write(said)
+        assert await client.all() == []
+        client.close()
+
+
+@pytest.mark.parametrize("size", [0, 3, 7, STARTUP_BYTES_MAX + 1, 1 << 31, (1 << 32) - 1])
+async def test_a_startup_packet_of_an_absurd_length_is_refused_at_once(tmp_path: Path, size: int) -> None:
+    async with served(tmp_path) as one:
+        client = await Client.connect(one)
+        client.writer.write(struct.pack(">I", size))
+        assert states_of(await client.all()) == ["08P01"]
+        client.close()
+
+
+@pytest.mark.parametrize("size", [0, 3, MESSAGE_BYTES_MAX + 1, 1 << 31, (1 << 32) - 1])
+async def test_a_message_of_an_absurd_length_is_refused_at_once(tmp_path: Path, size: int) -> None:
+    async with served(tmp_path) as one:
+        client = await Client.login(one)
+        client.writer.write(b"Q" + struct.pack(">I", size))
+        assert states_of(await client.all()) == ["08P01"]
+        client.close()
+
+
+async def test_half_a_message_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    async with served(tmp_path, message_timeout_s=0.2) as one:
+        client = await Client.login(one)
+        client.writer.write(b"Q\0\0\1\0SELECT")
+        assert states_of(await client.all()) == ["08P01"]
+        client.close()
+
+
+@pytest.mark.parametrize("kind", [b"\0", b"Y", b"p", b"R", b"\xff"])
+async def test_an_unknown_message_ends_the_session(tmp_path: Path, kind: bytes) -> None:
+    async with served(tmp_path) as one:
+        client = await Client.login(one)
+        client.writer.write(kind + struct.pack(">I", 4))
+        assert states_of(await client.all()) == ["08P01"]
+        client.close()
+
+
+async def test_no_more_sessions_than_there_may_be(tmp_path: Path) -> None:
+    async with served(tmp_path, sessions_max=1) as one:
+        first = await Client.login(one)
+        second = await Client.connect(one)
+        assert states_of(await second.all()) == ["53300"]
+        first.close()
+        second.close()
+
+
+async def test_no_more_slots_than_there_may_be(tmp_path: Path) -> None:
+    async with served(tmp_path, slots_max=1) as one:
+        client = await Client.login(one)
+        for name, states in (("a", []), ("b", ["53400"])):
+            client.query(f"CREATE_REPLICATION_SLOT {name} LOGICAL headrace")
+            assert states_of(await client.until(b"Z")) == states
+        client.close()
+
+
+async def test_a_silent_client_is_asked_and_then_left(tmp_path: Path) -> None:
+    async with served(tmp_path, sender_timeout_s=1.0) as one:
+        client = await Client.login(one)
+        await client.start("s")
+        asked = [body for kind, body in await client.all() if kind == b"d" and body[:1] == b"k"]
+        assert asked[-1][-1] == 1, "the last word asks for an answer"
+        await async_wait_until(lambda: not one.log.present_subscribers(), what="the slot to be free")
+        client.close()
+
+
+async def test_a_client_that_answers_stays(tmp_path: Path) -> None:
+    async with served(tmp_path, sender_timeout_s=0.5) as one:
+        client = await Client.login(one)
+        await client.start("s")
+        answered = 0
+        async with asyncio.timeout(WAIT_S):
+            while answered < 4:
+                _, body = (await client.until(b"d"))[-1]
+                if body[:1] == b"k" and body[-1]:
+                    client.writer.write(b"d" + struct.pack(">IcQQQQB", 38, b"r", 0, 0, 0, 0, 0))
+                    answered += 1
+        client.close()
+
+
+async def test_a_client_that_reads_nothing_loses_its_stream(tmp_path: Path) -> None:
+    async with served(tmp_path, sender_timeout_s=1.5) as one:
+        client = await Client.login(one)
+        await client.start("s")
+        for _ in range(40):
+            await one.log.append(append("f", *["x" * 1000] * 1000))
+        await async_wait_until(lambda: not one.log.present_subscribers(), what="the stream to end")
+        (slot,) = one.log.metadata.slots.all()
+        assert slot.holder == ""
+        client.close()
+
+
+async def test_a_stop_ends_streams_with_a_word(tmp_path: Path) -> None:
+    async with served(tmp_path) as one:
+        client = await Client.login(one)
+        await client.start("s")
+        one.face.begin_stop()
+        assert states_of(await client.all()) == ["57P01"]
+        client.close()
+
+
+async def test_a_session_in_the_middle_of_nothing_does_not_keep_a_stop(tmp_path: Path) -> None:
+    async with served(tmp_path) as one:
+        client = await Client.login(one)
+        async with asyncio.timeout(5):
+            await one.face.stop()
+        client.close()
