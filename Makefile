@@ -51,6 +51,8 @@ jars: venv
 lock: venv ## Remake the lock files after a change of dependencies
 	$(COMPILE) $(UPGRADE) --all-extras --group dev -o requirements.lock pyproject.toml
 	$(COMPILE) $(UPGRADE) --group jvm -o requirements-jvm.lock
+	$(COMPILE) --extra postgres --extra mysql --extra backup --extra s3 --group build \
+		--constraint requirements.lock -o deploy/container/requirements.lock pyproject.toml
 
 clean: ## Remove .venv, caches and build output
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

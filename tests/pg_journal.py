@@ -101,10 +101,14 @@ class Journal:
                 return frame.header.position
         return self.end()
 
+    def refresh(self) -> None:
+        """Nobody else appends."""
+
     def tails(self) -> Sequence[FeedTail]:
+        newest = {frame.header.region_id: str(self._last_lsn(frame)) for frame in self.frames}
         return [
-            FeedTail(f"feed-{feed}", feed, "default", f"incarnation-{feed}", "a", "a", 1)
-            for feed in self._next
+            FeedTail(f"feed-{feed}", feed, "default", f"incarnation-{feed}", "a", "a", 1, newest_lsn=lsn)
+            for feed, lsn in newest.items()
         ]
 
     def drop_up_to(self, place: Lsn) -> None:

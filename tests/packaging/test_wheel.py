@@ -81,6 +81,15 @@ def test_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     }
 
 
+def test_wheel_holds_the_runbook_and_prints_it(wheel: Path, installed: Installed) -> None:
+    written = {page.name: page.read_bytes() for page in (ROOT / "docs" / "runbook").glob("*.md")}
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name: archive.read(f"headrace/runbook/{name}") for name in written}
+    assert held == written
+    explained = installed.run("headrace", "explain", "stalled")
+    assert (explained.returncode, explained.stdout.encode()) == (0, written["stalled.md"]), explained.stderr
+
+
 def test_core_has_neither_spark_nor_java_nor_checkout(installed: Installed) -> None:
     assert shutil.which("java", path=installed.environment["PATH"]) is None
     spark = installed.run("python", "-c", "import pyspark")

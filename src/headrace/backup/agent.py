@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from headrace.backup.deposits import Deposits, Given, surveyed
 from headrace.backup.following import Follower, Lost, Turn, patiently
 from headrace.backup.gathering import Finished, Gatherer
 from headrace.backup.registry import Registry
 from headrace.backup.settings import BackupSettings
+from headrace.backup.standing import Standing
 from headrace.client.http import FeedClient
 from headrace.client.wal_acks import Acker
 from headrace.client.wal_stream import WalClient
@@ -54,22 +55,6 @@ Item = ReceivedBatch | Heartbeat | Turn
 """What a stream gives."""
 
 
-class Standing(NamedTuple):
-    """How an agent stands. Sizes in bytes; ``entries`` and ``bytes``: archived by this process.
-
-    ``first`` and ``last``: the archive's first and last entry, None while it has none. ``gathered``: entries that are held
-    and not archived yet. ``trouble``: why nothing can be archived just now, empty if it can.
-    """
-
-    segments: int
-    entries: int
-    bytes: int
-    first: Lsn | None
-    last: Lsn | None
-    gathered: int
-    trouble: str
-
-
 class Agent:
     """Archives what one server has. Use it for one run."""
 
@@ -102,7 +87,7 @@ class Agent:
         self._since_s = 0.0
         self._silence_s = silence_s
         self._writing: asyncio.Task[None] | None = None
-        self._writing_entries = 0
+        self._writing_entries, self._writing_first = 0, ZERO
         self._segments = self._entries = self._bytes = 0
         self._trouble = ""
 
@@ -111,7 +96,10 @@ class Agent:
         """How it stands now."""
         gathered = self._gatherer.entries + self._writing_entries
         first, last = self._deposits.first, self._deposits.end
-        return Standing(self._segments, self._entries, self._bytes, first, last, gathered, self._trouble)
+        oldest = self._writing_first if self._writing_entries else self._gatherer.first
+        return Standing(
+            self._segments, self._entries, self._bytes, first, last, gathered, self._trouble, oldest
+        )
 
     @property
     def acked(self) -> Lsn | None:
@@ -281,7 +269,7 @@ class Agent:
         if self._writing is not None:
             await asyncio.wait({self._writing})
             self._raise_if_failed()
-        self._writing_entries = finished.sealed.entries
+        self._writing_entries, self._writing_first = finished.sealed.entries, finished.sealed.name.first
         self._writing = asyncio.create_task(self._write(finished, given), name="headrace segment")
 
     async def _finish(self) -> None:

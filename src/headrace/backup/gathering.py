@@ -60,6 +60,8 @@ class Gatherer:
         self._is_due = False
         self.entries = 0
         """Entries of the open segment."""
+        self.first: Lsn | None = None
+        """The first one of them; None where there is no open segment."""
         self.last: Lsn = ZERO
         """The last one of them, or of the segment before."""
         self.is_whole = True
@@ -110,7 +112,7 @@ class Gatherer:
         self._flush()
         finished = Finished(self._writer.seal(), self._sizes)
         self._writer, self._sizes = SegmentWriter(), []
-        self.entries, self._is_due = 0, False
+        self.entries, self.first, self._is_due = 0, None, False
         return finished
 
     def _count(self, batch: ReceivedBatch) -> int | None:
@@ -132,6 +134,8 @@ class Gatherer:
     def _take(self, batch: ReceivedBatch, *, is_whole: bool) -> None:
         self._waiting.append(batch)
         self._waiting_bytes += len(batch.body)
+        if not self.entries:
+            self.first = batch.first_lsn
         self.entries += len(batch.sizes)
         self.last, self.is_whole = batch.last_lsn, is_whole
         if self._waiting_bytes >= _PART_BYTES:

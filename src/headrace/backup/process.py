@@ -12,6 +12,7 @@ from headrace.backup.agent import ANSWER_TIMEOUT_S, Agent
 from headrace.backup.deposits import Deposits
 from headrace.backup.pruning import prune_once
 from headrace.backup.settings import BackupSettings
+from headrace.backup.standing import Reach
 from headrace.client.credential import Credential
 from headrace.client.http import FeedClient
 from headrace.client.observing import Told, healthy, observed
@@ -120,6 +121,10 @@ async def _run(
         async with observed(progress, None if settings.once else told, reconnect):
             agent = Agent(settings, deposits, wal, http, stop, progress=progress)
             beside = [asyncio.create_task(_prune(settings, deposits))]
+            if not settings.once:
+                reach = Reach(settings.archive, progress.clock)
+                progress.tell(lambda: reach.facts(agent.standing))
+                beside.append(asyncio.create_task(reach.go_on()))
             if watch is not None:
                 beside.append(asyncio.ensure_future(watch(agent)))
             try:

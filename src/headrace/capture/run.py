@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -86,7 +86,7 @@ async def run_capture(
         stack.enter_context(healthy(progress, terms))
         await stack.enter_async_context(observed(progress, told, reconnect))
         with works.asking_server("the server's answer to the registration"):
-            feed = await CaptureFeed.open(
+            opening = CaptureFeed.open(
                 http,
                 appends,
                 settings.feed,
@@ -94,8 +94,24 @@ async def run_capture(
                 takeover=takeover,
                 on_durable=capture.note_durable,
             )
-        async with feed:
-            await capture.run(feed, stop)
+            feed = await _unless_stopped(opening, stop)
+        if feed is not None:
+            async with feed:
+                await capture.run(feed, stop)
+
+
+async def _unless_stopped(
+    opening: Coroutine[None, None, CaptureFeed], stop: asyncio.Event
+) -> CaptureFeed | None:
+    """Return the feed; None if it is time to stop first, so that a server that is away keeps nobody from that."""
+    opened, stopping = asyncio.create_task(opening), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({opened, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return opened.result() if opened.done() else None
+    finally:
+        for task in (opened, stopping):
+            task.cancel()
+        await asyncio.wait({opened, stopping})
 
 
 class _Capture:
@@ -201,7 +217,7 @@ class _Capture:
                     with self._works.asking_server():
                         await self._feed.send(append)
                     self._backoff.reset()
-                self._works.note_step(self._feed.unanswered, session.copies)
+                self._works.note_step(self._feed.unanswered, session.copies, brought=len(appends))
                 self._say()
         finally:
             self._session = None

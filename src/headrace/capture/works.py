@@ -9,6 +9,7 @@ from typing import Final
 from headrace.capture.position import SourcePosition
 from headrace.capture.session import CopyStand
 from headrace.errors import HeadraceError, SourceLocked
+from headrace.runtime.facts import CAPTURE_LAG
 from headrace.runtime.progress import Progress
 
 STEP_S: Final = 3.0
@@ -20,6 +21,10 @@ class CaptureWorks:
     """Two works of one feed. What waits in the first are entries that are not durable yet; its position is the GTID."""
 
     def __init__(self, progress: Progress, feed: str) -> None:
+        self._clock = progress.clock
+        self._durable_s = 0
+        self._is_behind = False
+        progress.tell(self._facts)
         self._stream = progress.work(f"capture {feed}", feed=feed)
         self._copies = progress.work(f"copies of {feed}", feed=feed)
 
@@ -28,6 +33,7 @@ class CaptureWorks:
         self._stream.set_position(position.gtid)
         self._stream.set_step(next_sequence_id - unanswered)
         self._stream.set_waiting(unanswered, what=ANSWERS)
+        self._durable_s = position.time_s
 
     @contextmanager
     def asking_source(self, within_s: float = 0.0) -> Iterator[None]:
@@ -42,8 +48,9 @@ class CaptureWorks:
         with self._stream.during(what):
             yield
 
-    def note_step(self, unanswered: int, copies: CopyStand) -> None:
-        """A step has come to its end."""
+    def note_step(self, unanswered: int, copies: CopyStand, *, brought: int) -> None:
+        """A step has come to its end; it ``brought`` so many appends."""
+        self._is_behind = bool(brought or unanswered)
         self._stream.set_trouble(None)
         self._stream.set_waiting(unanswered, what=ANSWERS)
         self._copies.set_position(copies.done or None)
@@ -54,3 +61,11 @@ class CaptureWorks:
         """The source does not answer."""
         self._stream.set_reachable(False)
         self._stream.set_trouble(trouble)
+
+    def _facts(self) -> dict[str, float]:
+        """A source that has nothing new is not behind, however long ago its last commit was."""
+        if not self._is_behind:
+            return {CAPTURE_LAG.name: 0.0}
+        if not self._durable_s:
+            return {}
+        return {CAPTURE_LAG.name: max(0.0, self._clock.wall_ms() / 1000 - self._durable_s)}

@@ -82,8 +82,7 @@ def root() -> App:
     app = App(
         name="headrace",
         help="Every committed change of a database, in order and without loss, to any number of consumers.",
-        help_epilogue="`headrace COMMAND --help` says more. Exit codes: 0 done, 1 failed, 2 usage, 3 refused for safety, "
-        "4 target not reachable.",
+        help_epilogue="Exit codes: 0 done, 1 failed, 2 usage, 3 refused for safety, 4 target not reachable.",
         version=__version__,
     )
     groups = {name: Group(name, sort_key=number) for number, name in enumerate(GROUPS)}

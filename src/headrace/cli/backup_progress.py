@@ -12,7 +12,8 @@ from headrace.runtime.logs import get_logger
 from headrace.wire.documents import rfc3339
 
 if TYPE_CHECKING:
-    from headrace.backup.agent import Agent, Standing
+    from headrace.backup.agent import Agent
+    from headrace.backup.standing import Standing
 
 logger = get_logger("backup")
 

@@ -109,14 +109,12 @@ def tables_command(
     log = log_file if log_file is not None else local_folder(to) / FOLDER / "spark.log"
     tell(f"starting Spark; its own output goes to {log}")
     short = once and waiting <= SHORT_ENTRIES_MAX
-    settings = (spark or SparkOptions()).session(
-        f"headrace tables of {feed}", log, checkpoint=checkpoint or to, short_lived=short
-    )
+    name, kept = f"headrace tables of {feed}", checkpoint or to
+    settings = (spark or SparkOptions()).session(name, log, checkpoint=kept, short_lived=short)
     place = {"feed": feed, "to": to, "server": server, "token_file": token, "ca_file": ca}
     terms = {"checkpoint": checkpoint, "once": once, "entries_max": max_entries, "archive": archive}
-    summary = _run(
-        settings, health, **place, **terms, schema=given, progress=progress_teller(_line, as_json=json)
-    )
+    progress = progress_teller(_line, as_json=json)
+    summary = _run(settings, health, **place, **terms, schema=given, progress=progress)
     _print_summary(summary, as_json=json)
     return int(bool(summary.stopped))
 

@@ -12,11 +12,10 @@ from headrace.cli.health_options import HealthOptions
 from headrace.cli.spark_jobs import Progressing, tell_restart
 from headrace.client.credential import Credential
 from headrace.client.observing import Told, healthy, job_name, observed_beside
+from headrace.runtime import facts
 from headrace.runtime.progress import Standing, Work
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from headrace.pipeline.supervision import Restart
 
 
@@ -26,6 +25,14 @@ class Streaming(Progressing, Protocol):
     @property
     def sequence_id(self) -> int:
         """Up to where the feed is done."""
+
+    @property
+    def done(self) -> int:
+        """Rows or entries that this process has done."""
+
+    @property
+    def batch_seconds(self) -> float | None:
+        """How long the newest batch took; None before the first."""
 
 
 P = TypeVar("P", bound=Streaming)
@@ -43,8 +50,10 @@ class JobSeen:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._turn: AbstractContextManager[None] | None = None
+        self._restarts = 0
+        self._last: Streaming | None = None
         self.anew = threading.Event()
-        self.spark: SparkSession | None = None
+        self.spark: Any = None
 
     def telling(self, progress: Callable[[P], None]) -> Callable[[P], None]:
         """Return what takes a job's progress over, and gives it to ``progress``."""
@@ -57,9 +66,23 @@ class JobSeen:
 
     def restarting(self, restart: Restart) -> None:
         """The query failed, and is started again."""
+        self._restarts = restart.number
         self._work.set_waiting(1, what="the query to be started again")
         self._work.set_trouble(restart.error)
         tell_restart(restart)
+
+    def facts(self) -> dict[str, float]:
+        """Return the job's numbers for its reports; what is not known is left out."""
+        found: dict[str, float | None] = {facts.PIPELINE_RESTARTS.name: self._restarts}
+        if (last := self._last) is not None:
+            found |= {
+                facts.PIPELINE_BATCHES.name: last.batches,
+                facts.PIPELINE_ROWS.name: last.done,
+                facts.PIPELINE_BATCH_SECONDS.name: last.batch_seconds,
+                facts.PIPELINE_LAG_ENTRIES.name: last.lag,
+                facts.PIPELINE_LAG_SECONDS.name: last.lag_seconds,
+            }
+        return {name: value for name, value in found.items() if value is not None}
 
     def reconnect(self, stuck: list[Standing]) -> None:
         """Have the query started again: all its connections are new then, and its checkpoint says where it goes on."""
@@ -75,6 +98,7 @@ class JobSeen:
         self._turn.__enter__()
         if self.spark is not None:
             self._work.set_step(tasks_done(self.spark))
+        self._last = now
         self._work.set_position(now.sequence_id)
         self._work.set_reachable(now.lag is not None)
         if now.lag is None:
@@ -98,6 +122,7 @@ def observed_job(
     feed = job["feed"]
     seen = JobSeen(progress.work(f"{kind} of {feed}", feed=feed))
     token, ca = (Path(job[name]) if job[name] else None for name in ("token_file", "ca_file"))
+    progress.tell(seen.facts)
     told = Told("pipeline", job_name(kind, feed, place), job["server"], Credential.find(token), ca)
     with healthy(progress, terms):
         if job["once"]:

@@ -6,21 +6,18 @@ import secrets
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
-from cyclopts import Parameter
 
 from headrace.cli.rate_progress import rate_progress
 from headrace.cli.spark_jobs import SparkOptions, check_installed
-from headrace.cli.wal_options import identity_of
+from headrace.cli.wal_options import Flag, identity_of
 from headrace.cli.wal_restore import SHORT_BYTES_MAX
 from headrace.errors import Usage
 
 if TYPE_CHECKING:
     from headrace.pipeline.drill.job import Report
-
-Flag = Annotated[bool, Parameter(negative=())]
 
 
 def drill_command(

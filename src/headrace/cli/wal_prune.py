@@ -8,18 +8,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-from cyclopts import Parameter
-
+from headrace.cli.wal_options import Flag
 from headrace.errors import PruneRefused, Usage
 from headrace.wire.documents import rfc3339
 
 if TYPE_CHECKING:
     from headrace.archive.moments.pruning import Fate
     from headrace.backup.pruning import Pruned
-
-Flag = Annotated[bool, Parameter(negative=())]
 
 LINE_EVERY_S: Final = 10.0
 """How often a line says how far it is."""

@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from headrace.cli.rate_progress import rate_progress
 from headrace.cli.spark_jobs import SparkOptions, check_installed, tell
-from headrace.cli.wal_options import MomentOptions, identity_of
+from headrace.cli.wal_options import Flag, MomentOptions, identity_of
 from headrace.errors import Usage
 from headrace.runtime.logs import get_logger
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from headrace.archive.moments.catalogue import Archive
     from headrace.archive.moments.target import Asked
     from headrace.pipeline.restore.job import Request
-
-Flag = Annotated[bool, Parameter(negative=())]
 
 
 @Parameter(name="*")
@@ -53,7 +51,7 @@ def restore_command(
     feeds: str = "",
     identity: Path | None = None,
     allow_incomplete: Flag = False,
-    max_entries: int = 1_000_000,
+    max_entries: Annotated[int, Parameter(validator=Number(gte=1))] = 1_000_000,
     spark: SparkOptions | None = None,
     log_file: Path | None = None,
     json: Flag = False,

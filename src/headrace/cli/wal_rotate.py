@@ -8,10 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from headrace.cli.wal_options import Flag
 from headrace.client.credential import read_token
 from headrace.client.http import FeedClient
-
-Flag = Annotated[bool, Parameter(negative=())]
 
 
 async def rotate_command(

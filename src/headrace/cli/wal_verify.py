@@ -5,17 +5,14 @@ from __future__ import annotations
 import json as json_text
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Final
 
 from headrace.cli.rate_progress import rate_progress
+from headrace.cli.wal_options import Flag, identity_of
 from headrace.errors import Usage
 
 if TYPE_CHECKING:
     from headrace.backup.verifying.findings import Verification
-
-Flag = Annotated[bool, Parameter(negative=())]
 
 DAMAGED: Final = 3
 """Exit code where anything is wrong, as the errors have it that a restore would end with."""
@@ -51,7 +48,7 @@ def verify_command(
     if workers is not None and workers < 1:
         raise Usage(f"--workers {workers}: it takes one process at least")
     with rate_progress("checking") as progress:
-        found = verify(wal_dir, identity=str(identity or ""), fast=fast, workers=workers, progress=progress)
+        found = verify(wal_dir, identity=identity_of(identity), fast=fast, workers=workers, progress=progress)
     if json:
         print(json_text.dumps(found.document()), flush=True)
     else:

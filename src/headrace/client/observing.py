@@ -88,7 +88,7 @@ async def observed(
         beside = [asyncio.create_task(watch(progress, ending, reconnect))]
         if told is not None:
             client = await stack.enter_async_context(told.client())
-            reporter = Reporter(client, told.kind, told.name, progress)
+            reporter = Reporter(client, told.kind, told.name, progress, facts=progress.facts)
             beside.append(asyncio.create_task(reporter.run(ending)))
         try:
             yield

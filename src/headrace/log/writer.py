@@ -261,6 +261,8 @@ class Writer:
                 outcomes = [failed] * len(waiting)
             answered = waiting[: len(outcomes)]
             self.measures.note([each.since for each in answered], outcomes, self._clock.monotonic())
+            if len(answered) == len(waiting):  # all is durable: whoever is answered now sees so
+                self._busy_since = None
             self._answer(answered, outcomes)
             self._taken = waiting = waiting[len(outcomes) :]
             self._tell(outcomes)

@@ -65,13 +65,15 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     ``batch_id``: of the newest batch that ended with rows since the job was started, None before the first one.
     ``rows_per_second``: of what Spark did last; 0 while nothing comes. ``ends``: where each of the query's sources stands,
-    as its offset's JSON. ``restarts``: how often the query was started again.
+    as its offset's JSON. ``restarts``: how often the query was started again. ``batch_seconds``: how long the newest batch
+    with rows took, from its trigger to its commit.
     """
 
     batch_id: int | None = None
     rows_per_second: float = 0.0
     ends: tuple[str, ...] = ()
     restarts: int = 0
+    batch_seconds: float | None = None
 
 
 def start_query(spark: SparkSession, writer: DataStreamWriter, checkpoint: str) -> StreamingQuery:
@@ -218,8 +220,13 @@ class _Watch:
             self.seen = msgspec.structs.replace(self.seen, rows_per_second=0.0)
             return False
         ends = tuple(str(source["endOffset"]) for source in progress["sources"])
+        took_ms = progress["durationMs"].get("triggerExecution")
         self.seen = msgspec.structs.replace(
-            self.seen, batch_id=int(progress["batchId"]), rows_per_second=speed, ends=ends
+            self.seen,
+            batch_id=int(progress["batchId"]),
+            rows_per_second=speed,
+            ends=ends,
+            batch_seconds=None if took_ms is None else took_ms / 1000,
         )
         return True
 

@@ -207,7 +207,7 @@ class FeedRelay:
         Returns at the end, or when the source was opened anew.
         """
         batch = await self._batch()
-        self._work.set_waiting(len(batch))
+        self._tell_waiting(batch)
         while not ending.is_set() and joined.generation == self._source.generation:
             self.wake.clear()
             begun = self._clock.monotonic()
@@ -218,10 +218,14 @@ class FeedRelay:
             await self._advance(joined, done, rows_max=0 if ending.is_set() else APPEND_ENTRIES_MAX)
             batch = await self._batch()
             copying = await self._copy()
-            self._work.set_waiting(len(batch))
+            self._tell_waiting(batch)
             if not copying and not batch:
                 self._work.set_trouble(None)
                 await self._wait(min(FLOOR_S, self._copy_at - self._clock.monotonic()))
+
+    def _tell_waiting(self, batch: list[MarkedRow]) -> None:
+        """The first row is about the oldest: rows are marked in the order in which their transactions became visible."""
+        self._work.set_waiting(len(batch), oldest_ms=batch[0].created_at_ms if batch else None)
 
     async def _post(self, batch: list[MarkedRow], joined: Joined) -> RowPlace:
         """Append ``batch``; returns only when it is durable in the feed, once and in its place."""

@@ -14,17 +14,19 @@ _WHO: Final = ("kind", "name")
 
 CAPTURE_LAG: Final = gauge(
     "headrace_capture_lag_seconds",
-    "From the source's commit of what capture last made durable to now, while something waits; 0 if nothing does.",
+    "From the source's commit of what capture last made durable to now, in whole seconds of the source; 0 once a look at "
+    "the source brought nothing new. Missing while the source's time there is not known.",
     *_WHO,
 )
 BACKUP_LAG: Final = gauge(
     "headrace_backup_lag_seconds",
-    "From the newest durable segment's last commit to now, while the log holds more; 0 if it holds no more.",
+    "From the commit of the oldest entry that came to the agent and is not in the archive to now; 0 if there is none. "
+    "Up to `--segment-time` by design.",
     *_WHO,
 )
 BACKUP_WINDOW_BEGIN: Final = gauge(
     "headrace_backup_window_begin_timestamp_seconds",
-    "The oldest moment of the archive's newest window that a restore can reach, in seconds since 1970.",
+    "The oldest moment of the archive's newest window that a restore can reach, in seconds since 1970; looked over hourly.",
     *_WHO,
 )
 BACKUP_WINDOW_END: Final = gauge(

@@ -7,7 +7,7 @@ to do and whose position stays for the whole of ``stalled_after_s`` is.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -194,6 +194,7 @@ class Progress:
         self._guard = threading.Lock()
         self._works: dict[str, Work] = {}
         self._reasons: list[Callable[[], list[str]]] = []
+        self._facts: list[Callable[[], Mapping[str, float]]] = []
 
     def work(self, name: str, *, feed: str = "") -> Work:
         """Return the work of this name, made if it isn't there."""
@@ -206,6 +207,17 @@ class Progress:
         """Have :meth:`not_ready` ask ``reasons`` too, from any thread."""
         with self._guard:
             self._reasons.append(reasons)
+
+    def tell(self, facts: Callable[[], Mapping[str, float]]) -> None:
+        """Have :meth:`facts` ask ``facts`` too, from any thread; it must not wait for anything."""
+        with self._guard:
+            self._facts.append(facts)
+
+    def facts(self) -> dict[str, float]:
+        """Return the numbers that the works tell beside their standing, by the names in :mod:`headrace.runtime.facts`."""
+        with self._guard:
+            asked = list(self._facts)
+        return {name: value for facts in asked for name, value in facts().items()}
 
     def standings(self) -> list[Standing]:
         """Return how every work stands now, in the order in which they were made."""

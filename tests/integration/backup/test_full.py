@@ -73,6 +73,31 @@ def test_a_full_disk_is_waited_for(server: ServerProcess, tmp_path: Path) -> Non
         assert entries_of(archive) == logged(server)
 
 
+def test_the_server_is_killed_while_there_is_no_room(server: ServerProcess, tmp_path: Path) -> None:
+    """What the agent holds is archived once there is room, with the server or without; then it goes on with the rest."""
+    (feed,) = registered(server, "shop::orders")
+    with small_volume(tmp_path / "volume") as mounted:
+        archive = tmp_path / "volume" / "archive"
+        words = ("--segment-size", "64k", "--segment-time", "100ms")
+        with backing_up(server, archive, *words, folder=tmp_path / "agent") as agent:
+            post(feed, 1, 100)
+            agent.until(lambda: archived(archive) == 100, "the first segment")
+            with no_room(tmp_path / "volume", mounted=mounted, agent=agent):
+                post(feed, 101, 100)
+                agent.until(lambda: KEPT in agent.said(), "a try")
+                server.kill()
+                tries = agent.said().count(KEPT)
+                agent.until(lambda: agent.said().count(KEPT) > tries, "a try without the server")
+                assert archived(archive) == 100
+            agent.until(lambda: archived(archive) == 200, "what was held, while the server is away")
+            server.start()
+            feed.register()
+            post(feed, 201, 100)
+            agent.until(lambda: archived(archive) == 300, "the rest")
+            agent.stop()
+        assert entries_of(archive) == logged(server)
+
+
 def test_an_agent_that_is_told_to_stop_or_runs_once_does_not_wait_for_room(
     server: ServerProcess, tmp_path: Path
 ) -> None:

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 WAIT_MS_MAX = 30_000
+
+expect.set_options(timeout=WAIT_MS_MAX)
 
 
 @contextmanager

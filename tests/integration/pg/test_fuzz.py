@@ -44,7 +44,7 @@ def test_blown_sessions_end_or_go_on(server: ServerProcess, feed: Feed, slot: st
     create_slot(server, slot)
     numbers(feed, 1, 5)
     said = script(slot)
-    for _ in range(scaled(150)):
+    for _ in range(scaled(50)):
         bare = Bare(port_of(server))
         hit = source.randrange(len(said))
         with suppress(OSError):

@@ -68,12 +68,18 @@ def test_all_settings(tmp_path: Path) -> None:
         chunk-rows = 100
         chunk-bytes-max = "1m"
         replica-server-id = 4711
+        health = "[::1]:8475"
+        stalled-after = "5m"
         """,
     )
     assert (settings.cascades, settings.initial_snapshot) == (Cascades.ACCEPT, InitialSnapshot.NEVER)
     assert settings.longest_outage_s == 3 * 24 * 3600
     assert settings.watermarks == Watermarks(0.5, 60.0)
     assert settings.chunk_size == ChunkSize(100, 1 << 20)
+    assert (str(settings.health_terms.address), settings.health_terms.stalled_after_s) == (
+        "[::1]:8475",
+        300.0,
+    )
     assert settings.find_server({"HEADRACE_SERVER": "http://other:1"}) == "https://log.example"
     assert settings.find_grpc({"HEADRACE_GRPC": "other:1"}) == "https://log.example:8471"
     selection = settings.find_selection()
@@ -102,6 +108,8 @@ def test_the_environment_names_what_the_file_leaves_out(tmp_path: Path) -> None:
         ('feed = "a b"\n', "change-feed-id"),
         (GOOD + 'agent-id = "a b"\n', "agent-id"),
         (GOOD + 'dsn = "mariadb://a/"\ndsn-file = "b"\n', "dsn-file"),
+        (GOOD + 'health = "8475"\n', "health"),
+        (GOOD + 'stalled-after = "0s"\n', "stalled-after"),
         (GOOD + "tables = []\n", "tables"),
         (GOOD + 'tables = "shop.*"\n', "tables"),
         (GOOD + 'tables = ["shop"]\n', r"'shop'.*schema\.table"),

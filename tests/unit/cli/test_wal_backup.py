@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.backup.agent import Standing
+from headrace.backup.standing import Standing
 from headrace.cli.backup_progress import describe, shown_size
 from headrace.cli.wal_backup import BackupOptions
 from headrace.entries.lsn import Lsn

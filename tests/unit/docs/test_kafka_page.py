@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headrace.cli.health_options import HealthOptions
 from headrace.cli.pipeline_kafka import kafka_command
 from headrace.cli.spark_jobs import SparkOptions
 from headrace.pipeline.kafka.sink import UNUSED, Delivery, parse_sink
@@ -43,9 +44,10 @@ def test_every_word_that_is_refused_is_named(word: str) -> None:
 
 def test_every_option_of_the_command() -> None:
     named = set(re.findall(r"`--([a-z-]+)`", section("Command")))
-    options = {name.replace("_", "-") for name in inspect.signature(kafka_command).parameters} - {"spark"}
+    options = {name.replace("_", "-") for name in inspect.signature(kafka_command).parameters}
     spark = {name.replace("_", "-") for name in SparkOptions.__dataclass_fields__}
-    assert named - {"help"} == options | spark
+    health = {name.replace("_", "-") for name in HealthOptions.__dataclass_fields__}
+    assert named - {"help"} == (options - {"spark"}) | spark | health
 
 
 @pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", HOWTO, re.DOTALL))

@@ -86,6 +86,14 @@ def read_base(folder: Folder, path: str) -> StoredBase:
     return found
 
 
+def place_of(address: str) -> tuple[str, str]:
+    """Return the address of the folder that a base stands in, and its name there. Of ``/kdb-base-…`` that is the root, of a
+    name alone the present folder.
+    """
+    parent, slash, name = address.rstrip("/").rpartition("/")
+    return parent or slash or ".", name
+
+
 def files_of(folder: Folder, path: str) -> dict[str, int]:
     """Return every file below the base's folder, by its path there, with its size in bytes. ArchiveUnavailable."""
     root = folder.path(path).rstrip("/")

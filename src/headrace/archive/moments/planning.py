@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.archive.files.bases import StoredBase, check_files, read_base
+from headrace.archive.files.bases import StoredBase, check_files, place_of, read_base
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.segments import Stored
 from headrace.archive.moments.catalogue import Archive
@@ -226,13 +226,13 @@ def _check_append(points: Points, place: Place, entry: Lsn, start: Lsn) -> None:
 
 def _named_base(archive: Archive, address: str) -> tuple[StoredBase, str]:
     """Read the base at an address: one of the archive's own, or any other folder. BaseCorrupt; ArchiveUnavailable."""
-    parent, _, name = address.rstrip("/").rpartition("/")
     own = next((one for one in archive.bases if one.path == address.rstrip("/")), None)
     if own is not None:
         return own, archive.folder.where(own.path)
     if unsound := next((one for one in archive.unsound_bases if one.path == address.rstrip("/")), None):
         raise BaseCorrupt(unsound.problem)
-    folder = Folder(parent or ".")
+    parent, name = place_of(address)
+    folder = Folder(parent)
     base = read_base(folder, name)
     check_files(folder, base)
     return base, folder.where(name)

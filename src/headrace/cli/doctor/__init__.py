@@ -5,7 +5,6 @@ In: what there is to look at. Out: findings, by the checks of ``registry.py``.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from json import dumps as dump_json
@@ -17,7 +16,6 @@ from cyclopts import App, Parameter
 from headrace.cli.doctor.finding import Asked, Finding, Moment, Verdict, fail, failed
 from headrace.cli.serve_options import AccessOptions, RetentionOptions
 from headrace.errors import HeadraceError, SetupMissing
-from headrace.publisher.settings import SERVER_DEFAULT, AgentSettings, load_agent_settings
 
 app = App(name="doctor", help="Check configuration, machine and server, and say what to do.")
 
@@ -83,8 +81,6 @@ def doctor_command(
     json
         Print one JSON document (docs/howto/doctor.md).
     """
-    agent_config = agent_config or (AGENT_CONFIG if AGENT_CONFIG.exists() else None)
-    agent = _readable(agent_config)
     asked = Asked(
         began=Moment(time.time_ns() // 1_000_000, time.monotonic()),
         data_dir=data_dir or (DATA_DIR if DATA_DIR.exists() else None),
@@ -92,14 +88,12 @@ def doctor_command(
         disk_reserve=disk_reserve,
         access=access,
         retention=retention,
-        server=server or (agent.find_server(os.environ) if agent is not None else SERVER_DEFAULT),
-        is_server_named=server is not None or agent is not None,
+        server=server,
         grpc=grpc,
-        token_file=token_file or _path(agent.token_file if agent is not None else None),
-        ca_file=ca_file or _path(agent.ca_file if agent is not None else None),
-        agent_config=agent_config,
+        token_file=token_file,
+        ca_file=ca_file,
+        agent_config=agent_config or (AGENT_CONFIG if AGENT_CONFIG.exists() else None),
         capture_config=capture_config or (CAPTURE_CONFIG if CAPTURE_CONFIG.exists() else None),
-        agent=agent,
         wal_dir=wal_dir,
         identity=identity,
         deep=deep,
@@ -132,18 +126,6 @@ def examine_all(asked: Asked) -> Iterator[tuple[str, Finding]]:
             found = [fail(f"{what}{error.strerror or error}", "Check that it is there, and its rights.")]
         for one in found:
             yield name, one
-
-
-def _readable(config: Path | None) -> AgentSettings | None:
-    """Return the settings if they can be read; the check of them says why not."""
-    try:
-        return load_agent_settings(config) if config is not None else None
-    except HeadraceError:
-        return None
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
 
 
 def _document(found: list[tuple[str, Finding]]) -> dict[str, object]:

@@ -72,10 +72,11 @@ def check_server_clock(asked: Asked) -> list[Finding]:
 
 def check_source_clock(asked: Asked) -> list[Finding]:
     """The source database's clock and this machine's agree: entries carry the source's times."""
-    if asked.agent is None:
+    agent = asked.agent
+    if agent is None:
         return []
     began = time.monotonic()
-    theirs_ms = source_time_ms(asked.agent.find_dsn(os.environ))
+    theirs_ms = source_time_ms(agent.find_dsn(os.environ))
     if theirs_ms is None:
         return []
     took_ms = int((time.monotonic() - began) * 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from headrace.cli.serve_options import AccessOptions, RetentionOptions
 from headrace.errors import HeadraceError
-from headrace.publisher.settings import AgentSettings
+from headrace.publisher.settings import SERVER_DEFAULT, AgentSettings, load_agent_settings
 
 
 class Verdict(StrEnum):
@@ -39,11 +40,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What to look at; None: there is no such thing here. ``began``: when the doctor began.
-
-    ``is_server_named``: somebody said where the server is, so one must be there. ``agent``: the settings of
-    ``agent_config`` where they can be read.
-    """
+    """What to look at, as it was given; None: there is no such thing here. ``began``: when the doctor began."""
 
     began: Moment
     data_dir: Path | None
@@ -51,17 +48,48 @@ class Asked:
     disk_reserve: str | None
     access: AccessOptions
     retention: RetentionOptions
-    server: str
-    is_server_named: bool
+    server: str | None
     grpc: str | None
     token_file: Path | None
     ca_file: Path | None
     agent_config: Path | None
     capture_config: Path | None
-    agent: AgentSettings | None
     wal_dir: str | None
     identity: Path | None
     deep: bool
+
+    @property
+    def agent(self) -> AgentSettings | None:
+        """The agent's settings where they can be read; the check of them says why not."""
+        try:
+            return load_agent_settings(self.agent_config) if self.agent_config is not None else None
+        except HeadraceError:
+            return None
+
+    @property
+    def is_server_named(self) -> bool:
+        """Somebody said where the server is, so one must be there."""
+        return self.server is not None or self.agent is not None
+
+    @property
+    def address(self) -> str:
+        """The server's address: as given, else that of the agent's settings, else the one on this machine."""
+        agent = self.agent
+        return self.server or (agent.find_server(os.environ) if agent is not None else SERVER_DEFAULT)
+
+    @property
+    def token(self) -> Path | None:
+        """The file of the token, if one is named."""
+        agent = self.agent
+        named = agent.token_file if agent is not None else None
+        return self.token_file or (Path(named) if named is not None else None)
+
+    @property
+    def authorities(self) -> Path | None:
+        """The file of the authorities to trust, if one is named."""
+        agent = self.agent
+        named = agent.ca_file if agent is not None else None
+        return self.ca_file or (Path(named) if named is not None else None)
 
 
 Check = Callable[[Asked], list[Finding]]

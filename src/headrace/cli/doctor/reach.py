@@ -39,10 +39,10 @@ class Alive(NamedTuple):
 def alive(asked: Asked) -> Alive | None:
     """Ask the server whether it lives; None if it does not answer, or is no Headrace."""
     try:
-        context = client_context(asked.ca_file) if asked.server.startswith("https://") else True
+        context = client_context(asked.authorities) if asked.address.startswith("https://") else True
         began = time.monotonic()
         answer = httpx.get(
-            f"{asked.server.rstrip('/')}/healthz", verify=context, timeout=ANSWER_S_MAX, trust_env=False
+            f"{asked.address.rstrip('/')}/healthz", verify=context, timeout=ANSWER_S_MAX, trust_env=False
         )
         took_ms = int((time.monotonic() - began) * 1000)
         document: Any = answer.json()
@@ -63,22 +63,22 @@ def check_server(asked: Asked) -> list[Finding]:
             raise
         return [
             warn(
-                f"no server answers at {asked.server}, the default: {error.detail}", error.advice, error.code
+                f"no server answers at {asked.address}, the default: {error.detail}", error.advice, error.code
             )
         ]
 
 
 async def _look_at_server(asked: Asked) -> list[Finding]:
-    credential = Credential.find(asked.token_file)
+    credential = Credential.find(asked.token)
     async with FeedClient(
-        asked.server, token=credential, timeout_s=ANSWER_S_MAX, ca_file=asked.ca_file
+        asked.address, token=credential, timeout_s=ANSWER_S_MAX, ca_file=asked.authorities
     ) as client:
         health = await client.ready()
         found = [
             fail(f"the server is not ready: {one}", "/readyz says when it is.") for one in health.reasons
         ]
         if not found:
-            found.append(ok(f"{asked.server} is ready"))
+            found.append(ok(f"{asked.address} is ready"))
         try:
             feeds = await client.feeds()
         except ServerUnreachable:
@@ -94,7 +94,7 @@ def check_grpc(asked: Asked) -> list[Finding]:
 
 
 async def _look_at_grpc(address: str, asked: Asked) -> list[Finding]:
-    async with open_channel(address, asked.ca_file) as channel:
+    async with open_channel(address, asked.authorities) as channel:
         call = channel.unary_unary("/grpc.health.v1.Health/Check")
         try:
             data = await call(b"", timeout=ANSWER_S_MAX)
@@ -112,18 +112,19 @@ def check_source(asked: Asked) -> list[Finding]:
     """The agent's database can be reached by its role, has an outbox, and its triggers are as they were made."""
     from headrace.publisher.attaching import opened_source
 
-    if asked.agent is None:
+    agent = asked.agent
+    if agent is None:
         return []
-    with opened_source(asked.agent.find_dsn(os.environ)) as source:
+    with opened_source(agent.find_dsn(os.environ)) as source:
         source.check_outbox()
         found = [
             warn(f"{one.table}: {one.detail}", f"headrace explain {one.kind}", one.kind)
-            for table in source.check(asked.agent.feeds)
+            for table in source.check(agent.feeds)
             for one in table.findings
         ]
         alarms = [
             fail(f"{one.feed}: {one.alarm.detail}", one.alarm.hint, one.alarm.code)
-            for one in source.standing(asked.agent.feeds)
+            for one in source.standing(agent.feeds)
             if one.alarm is not None
         ]
     return [*alarms, *found] or [ok("the source database answers, and its outbox is there")]

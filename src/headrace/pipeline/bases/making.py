@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
-from headrace.archive.files.bases import StoredBase, check_files, usable_bases
+from headrace.archive.files.bases import StoredBase, check_files, place_of, usable_bases
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.segments import grouped
 from headrace.archive.moments.catalogue import Archive
@@ -277,7 +277,7 @@ class _Job:
         """
         if self._base is None:
             return None
-        url, _, name = self._plan.base_url.rstrip("/").rpartition("/")
+        url, name = place_of(self._plan.base_url)
         return url, self._base._replace(path=name)
 
     def _rows(self, seen: Survey) -> DataFrame:

@@ -27,7 +27,7 @@ from headrace.archive.moments.target import Asked
 from headrace.archive.rights.holds import hold
 from headrace.entries.hlc import LOGICAL_BITS
 from headrace.entries.lsn import ZERO, Lsn
-from headrace.errors import TargetInsideAppend, TargetUnreachable
+from headrace.errors import ArchiveFull, TargetInsideAppend, TargetUnreachable
 from headrace.pipeline.addresses import absolute_file, absolute_folder
 from headrace.pipeline.drill.fold import Change, State, folded, is_same
 from headrace.pipeline.drill.reading import Source, of_base, of_segments, source_of
@@ -35,6 +35,7 @@ from headrace.pipeline.drill.spill import Spill, each_part, parts_for
 from headrace.pipeline.drill.statements import Statements
 from headrace.pipeline.drill.walking import own_target
 from headrace.pipeline.restore.job import Kind, Request, restore
+from headrace.pipeline.restore.out import unwritable
 from headrace.pipeline.restore.outcome import Outcome
 from headrace.pipeline.watching import Tell
 from headrace.wire.kwal_columns import Segment
@@ -44,6 +45,7 @@ DIFFERENCES_MAX: Final = 20
 _TRIES_MAX: Final = 20
 """Moments that are tried, if at some no append or transaction is whole yet."""
 _KEY_CHARS_MAX: Final = 200
+_LARGER: Final = "Name a folder on a larger volume: --scratch DIR. Nothing is left of this drill."
 _BITS_BELOW: Final = 64
 """Bits of an LSN below its time."""
 _SEQUENCE_ID: Final = Change._fields.index("sequence_id")
@@ -105,10 +107,13 @@ def drill(
     """Restore a random moment of the archive ``url`` below ``scratch`` (default: the system's folder for temporary files).
 
     ``scratch`` needs room for the restored keys and values, twice, and for the log up to that moment, not compressed;
-    Spark's workers reach it by the same path. TargetUnreachable if no moment can be restored; raises what a
-    restore does.
+    Spark's workers reach it by the same path. TargetUnreachable if no moment can be restored; ArchiveFull and
+    StoreUnavailable if it has no room or can't be written; raises what a restore does.
     """
-    folder = Path(tempfile.mkdtemp(prefix="headrace-drill-", dir=scratch or None))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="headrace-drill-", dir=scratch or None))
+    except OSError as failure:
+        raise unwritable(scratch or tempfile.gettempdir(), "--scratch", failure) from None
     try:
         if scratch:
             folder.chmod(Path(scratch).stat().st_mode & 0o777)  # workers of another user write there too
@@ -149,6 +154,10 @@ def drill(
             newest_time_ms=newest.committed_at_ms,
             recovery_point_seconds=round(time.time() - newest.committed_at_ms / 1000, 3),
         )
+    except ArchiveFull as full:
+        raise ArchiveFull(full.detail, hint=_LARGER) from None
+    except OSError as failure:
+        raise unwritable(str(folder), "--scratch", failure) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -52,6 +52,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     lag: int | None
     lag_seconds: float | None
     rows_per_second: float
+    batch_seconds: float | None = None
+
+    @property
+    def done(self) -> int:
+        """Return how many rows this process has sent."""
+        return self.rows
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -201,7 +207,8 @@ class _Counts:
             head = None
         lag = lag_of(seen.ends, self._feed, head, known["sequence_id"], time.time())
         speed = round(seen.rows_per_second, 1)
-        self._progress(Progress(**known, lag=lag.entries, lag_seconds=lag.seconds, rows_per_second=speed))
+        known |= {"lag": lag.entries, "lag_seconds": lag.seconds, "batch_seconds": seen.batch_seconds}
+        self._progress(Progress(**known, rows_per_second=speed))
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,6 @@ write; what was written is checked before it gets its names. Any failure leaves 
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Sequence
 from enum import StrEnum
@@ -22,11 +21,11 @@ from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.planning import RestorePlan, plan
 from headrace.archive.moments.target import Asked
 from headrace.archive.rights.holds import hold
-from headrace.errors import ArchiveFull, QueryFailed
+from headrace.errors import QueryFailed
 from headrace.pipeline.addresses import absolute_file, absolute_folder
 from headrace.pipeline.failures import error_of
 from headrace.pipeline.restore.keys import restore_kv
-from headrace.pipeline.restore.out import Out, check_out
+from headrace.pipeline.restore.out import Out, check_out, no_room, unwritable
 from headrace.pipeline.restore.outcome import Outcome, RestoredHistory
 from headrace.pipeline.restore.surveying import TELLING, joined, survey_base, survey_segments
 from headrace.pipeline.restore.tables import ENTRIES_MAX, restore_tables
@@ -84,8 +83,8 @@ def restore(spark: SparkSession, request: Request, tell: Tell | None = None) -> 
     """Restore what is asked for into OUT, and return what that is. ``tell`` is called with how far it is.
 
     Raises, and leaves OUT as it was: what :func:`checked` raises; SegmentCorrupt, BaseCorrupt; IdentityNeeded;
-    RestoreInexact; ArchiveUnavailable; ArchiveFull if OUT's volume is full; ValueUnfit and others as the
-    tables job; QueryFailed.
+    RestoreInexact; ArchiveUnavailable; ArchiveFull if OUT's volume is full, StoreUnavailable if it can't be written for
+    another reason; ValueUnfit and others as the tables job; QueryFailed.
     """
     started = time.monotonic()
     archive, first = checked(request)
@@ -94,19 +93,11 @@ def restore(spark: SparkSession, request: Request, tell: Tell | None = None) -> 
             outcome = _held(spark, request, tell, started)
     except (PySparkException, Py4JJavaError, QueryFailed) as failure:
         error = error_of(failure)
-        raise _full(request, error.detail) if _NO_ROOM in str(failure) else error from None
+        is_full = _NO_ROOM in str(failure)
+        raise no_room(request.out, "--out", error.detail) if is_full else error from None
     except OSError as failure:
-        if failure.errno not in {errno.ENOSPC, errno.EDQUOT}:
-            raise
-        raise _full(request, str(failure)) from None
+        raise unwritable(request.out, "--out", failure) from None
     return outcome
-
-
-def _full(request: Request, detail: str) -> ArchiveFull:
-    return ArchiveFull(
-        f"{request.out} has no room for the restore: {detail}",
-        hint="Name a folder on a larger volume: --out DIR. Nothing is left of this restore.",
-    )
 
 
 def _held(spark: SparkSession, request: Request, tell: Tell | None, started: float) -> Outcome:

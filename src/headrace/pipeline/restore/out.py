@@ -7,6 +7,7 @@ gets its names, and ``_headrace/outcome.json`` comes last. What failed is taken 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ from uuid import uuid4
 
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.writing import put_new
-from headrace.errors import ArchiveFull, OutNotEmpty, Usage
+from headrace.errors import ArchiveFull, OutNotEmpty, StoreUnavailable, Usage
 from headrace.runtime.disk import Disk
 
 OUTCOME: Final = "_headrace/outcome.json"
@@ -26,7 +27,10 @@ _SHOWN_MAX: Final = 3
 
 
 def check_out(out: Path, bytes_needed: int = 0) -> None:
-    """Raise OutNotEmpty unless ``out`` is an empty folder or not there, ArchiveFull if its volume has not that much room."""
+    """Raise OutNotEmpty unless ``out`` is an empty folder or not there, ArchiveFull if its volume has not that much room.
+
+    Usage if it is a file, or this user may not write there.
+    """
     if out.exists() and not out.is_dir():
         raise Usage(f"--out {out} is a file, not a folder")
     names = sorted(one.name for one in out.iterdir()) if out.is_dir() else []
@@ -38,12 +42,34 @@ def check_out(out: Path, bytes_needed: int = 0) -> None:
     if names:
         raise OutNotEmpty(f"{out} is not empty: it holds {', '.join(names[:_SHOWN_MAX])}")
     there = next(one for one in (out, *out.parents) if one.exists())
+    if not there.is_dir():
+        raise Usage(f"--out {out}: {there} is a file, not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise Usage(f"--out {out}: this user can't write in {there}")
     free = shutil.disk_usage(there).free
     if free < bytes_needed:
         raise ArchiveFull(
             f"{out} has room for {free:,} bytes, and the base alone has {bytes_needed:,}",
             hint="Name a folder on a larger volume: --out DIR. Nothing was written.",
         )
+
+
+def no_room(folder: str, option: str, detail: str) -> ArchiveFull:
+    """Return the error of a folder, named by ``option``, whose volume got full."""
+    return ArchiveFull(
+        f"{folder} has no room for the restore: {detail}",
+        hint=f"Name a folder on a larger volume: {option} DIR. Nothing is left of this restore.",
+    )
+
+
+def unwritable(folder: str, option: str, failure: OSError) -> ArchiveFull | StoreUnavailable:
+    """Return the error of a folder, named by ``option``, that got full, or that could not be written for another reason."""
+    if failure.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return no_room(folder, option, str(failure))
+    return StoreUnavailable(
+        f"{folder} can't be written: {failure}",
+        hint=f"Look at the disk and at this user's rights, or name another folder: {option} DIR.",
+    )
 
 
 class Out:

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.archive.files.bases import StoredBase
+from headrace.archive.files.bases import StoredBase, place_of
 from headrace.archive.files.segments import TASK_BYTES, grouped
 from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.planning import RestorePlan
@@ -140,7 +140,7 @@ def base_place(plan: RestorePlan) -> tuple[str, StoredBase]:
     """Return the address that a plan's base stands in, and the base with its place there."""
     if plan.base is None:
         raise RestoreInexact("the plan names no base")
-    url, _, name = plan.base_url.rstrip("/").rpartition("/")
+    url, name = place_of(plan.base_url)
     return url, plan.base._replace(path=name)
 
 

@@ -60,7 +60,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Where a running job is. ``watermark``: the commitTs that is published, None on feeds without one.
 
     ``lag``: entries that the feed has beyond it, ``lag_seconds``: how long ago the last one that is merged was appended, 0
-    at the head; None while they are not known.
+    at the head; None while they are not known. ``batch_seconds``: how long the newest batch with entries took.
     """
 
     batches: int
@@ -70,6 +70,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     lag: int | None
     lag_seconds: float | None
     entries_per_second: float
+    batch_seconds: float | None = None
+
+    @property
+    def done(self) -> int:
+        """Return how many entries this process has done."""
+        return self.entries
 
 
 class StoppedTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -300,6 +306,7 @@ class _Run:
             lag=lag.entries,
             lag_seconds=lag.seconds,
             entries_per_second=round(entries / elapsed, 1) if elapsed else 0.0,
+            batch_seconds=seen.batch_seconds,
         )
 
     def close(self) -> None:

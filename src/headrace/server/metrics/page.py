@@ -1,4 +1,4 @@
-"""``docs/reference/metrics.md``, made of the declarations. ``scripts/reference`` writes it; a test compares it with a server."""
+"""``docs/reference/metrics.md``, made of the declarations. ``scripts/reference`` writes it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ AGENT_METRICS: Final = (*progress_metrics.METRICS, *process_metrics.METRICS)
 
 _HEAD: Final = """# Metrics
 
-Made by `scripts/reference` from the declarations in `src/headrace/server/metrics` and `src/headrace/runtime`. How to scrape them,
-the alerts and the dashboard: [Watch a server with Prometheus](../howto/monitor.md).
+Made by `scripts/reference` from the declarations in `src/headrace/server/metrics` and `src/headrace/runtime`. How to scrape
+them, the alerts and the dashboard: [Watch a server with Prometheus](../howto/monitor.md).
 
-Names follow Prometheus' conventions: seconds and bytes, `_total` where something only grows. A histogram has `_bucket`, `_sum`
-and `_count`. What is not known has no sample. The `kdb_wal_` names are RFC-010's.
+Names follow Prometheus' conventions: seconds and bytes, `_total` where something only grows. A histogram has `_bucket`,
+`_sum` and `_count`. What is not known has no sample. The `kdb_wal_` names are RFC-010's.
 
 `GET /metrics` of a server needs an admin's token. Counters begin at 0 when the process starts, if nothing else is said.
 """
@@ -37,11 +37,8 @@ def every_metric() -> list[Described]:
 
 def metrics_page() -> str:
     """Return the page."""
-    parts = [_HEAD]
-    for subject in SUBJECTS:
-        parts.append(f"\n## {subject.title}\n{_table(subject.metrics)}")
-    parts.append(_AGENT + _table(AGENT_METRICS))
-    return "".join(parts)
+    sections = [f"\n## {subject.title}\n{_table(subject.metrics)}" for subject in SUBJECTS]
+    return "".join([_HEAD, *sections, _AGENT, _table(AGENT_METRICS)])
 
 
 def _table(metrics: Iterable[Described]) -> str:

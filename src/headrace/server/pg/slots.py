@@ -54,10 +54,14 @@ class SlotOptions(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class SlotView(NamedTuple):
-    """A slot as ``pg_replication_slots`` shows it. ``restart``: from there on it holds; None where its place has gone."""
+    """A slot as ``pg_replication_slots`` shows it. ``restart``: from there on it holds; None where its place has gone.
+
+    ``active_pid``: of the session that uses it; None at another server, where it may be ``active`` too.
+    """
 
     row: SlotRow
     options: SlotOptions
+    active: bool
     active_pid: int | None
     restart: int | None
     lost: bool
@@ -93,6 +97,7 @@ class Slots:
         self._rows = log.metadata.slots
         self._holder = str(uuid.uuid4())
         self._held: dict[str, Held] = {}
+        self._temporary: set[str] = set()
         self._released = asyncio.Condition()
         self._moves: dict[str, SlotMove] = {}
         self._writing: asyncio.Task[None] | None = None
@@ -145,6 +150,8 @@ class Slots:
 
         if not await in_thread(partial(self._log.store.without_drops, make)):
             raise PgError(SqlState.DUPLICATE_OBJECT, f'replication slot "{name}" already exists')
+        if options.temporary:
+            self._temporary.add(name)
         logger.info("replication slot made", slot=name, plugin=plugin, subject=grant.subject)
         return row
 
@@ -257,6 +264,11 @@ class Slots:
             try:
                 for held in list(self._held.values()):
                     self.confirm(held, held.position, held.place)
+                for name in self._temporary - self._held.keys():
+                    self._moves[name] = SlotMove(name, 0, "")  # it moves nowhere, and was seen
+                    await asyncio.to_thread(self._rows.change, name, self._renewed)
+                if self._moves and self._writing is None:
+                    self._writing = asyncio.create_task(self._write())
                 await self.settle()
                 for held in list(self._held.values()):
                     row = await asyncio.to_thread(self._rows.change, held.row.name, self._renewed)
@@ -293,7 +305,9 @@ class Slots:
                 if place is None or lost
                 else min(position_past(store, Lsn.parse(place.lsn)), row.position)
             )
-            found.append(SlotView(row, _options(row), held.pid if held is not None else None, restart, lost))
+            active = held is not None or (self._is_held_elsewhere(row) and not _options(row).temporary)
+            pid = held.pid if held is not None else None
+            found.append(SlotView(row, _options(row), active, pid, restart, lost))
         return found
 
     def _place(self, row: SlotRow) -> Lsn:
@@ -321,6 +335,7 @@ class Slots:
 
     async def _drop(self, name: str) -> None:
         self._moves.pop(name, None)
+        self._temporary.discard(name)
         await self.settle()
         if await asyncio.to_thread(self._rows.drop, name):
             logger.info("replication slot dropped", slot=name)

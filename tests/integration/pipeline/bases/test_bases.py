@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 import shutil
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from headrace.archive.moments.target import Asked
 from headrace.backup.verifying.archive_check import verify
 from headrace.entries.entry import Op
 from headrace.errors import (
+    ArchiveFull,
     BaseCorrupt,
     ControlsTooMany,
     IdentityNeeded,
@@ -30,6 +33,7 @@ from headrace.errors import (
 from headrace.pipeline.bases.making import BaseTerms, create_base, make_base
 from headrace.pipeline.bases.reading import base_frame
 from headrace.pipeline.failures import error_of
+from tests.fault.volumes import small_volume
 from tests.identities import age_identity
 from tests.integration.pipeline.bases.archives import (
     Story,
@@ -100,6 +104,25 @@ def test_nothing_is_left_of_a_base_that_failed(spark: SparkSession, tmp_path: Pa
         create_base(spark, str(tmp_path), at=told.appends[-1].last, buckets=1)
     assert not list(tmp_path.rglob("*.parquet"))
     assert set(before) <= {one.name for one in tmp_path.iterdir()}
+
+
+def test_nothing_is_left_of_a_base_on_a_full_volume(spark: SparkSession, tmp_path: Path) -> None:
+    told, values = Story(), random.Random(7)
+    for number in range(10):
+        rows = [put(f"{number}-{one}", json.dumps(values.randbytes(125).hex())) for one in range(1_000)]
+        told.append("shop", *rows)
+    archive = tmp_path / "volume" / "wal"
+    with small_volume(tmp_path / "volume") as mounted:
+        assert mounted, "run this test where a volume may be mounted"
+        told.write(archive, appends_each=5)
+        before = sorted(one.name for one in archive.iterdir())
+        filler = tmp_path / "volume" / "filler"
+        filler.write_bytes(bytes(shutil.disk_usage(archive).free - (200 << 10)))
+        with pytest.raises(ArchiveFull):
+            create_base(spark, str(archive), buckets=1)
+        assert not list(archive.rglob("*.parquet"))
+        assert set(before) <= {one.name for one in archive.iterdir()}
+        assert verify(str(archive)).findings == []
 
 
 def test_a_damaged_file_is_found_before_a_row_goes_out(spark: SparkSession, tmp_path: Path) -> None:

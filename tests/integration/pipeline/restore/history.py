@@ -176,10 +176,15 @@ def batch(*mutations: tuple[str, bytes | None]) -> Change:
 
 MS = 1 << 18
 """A millisecond of the log's clock."""
+JUMP_MS = 3_600_000
+JUMPED = JUMP_MS * MS
+"""Where the clock of the small history stands after a jump."""
 
 
 def small_history() -> History:
-    """Eleven appends in three milliseconds: every op, a TRUNCATE, a transaction over two appends, equal times."""
+    """Eleven appends in three milliseconds and one an hour later, to which the clock jumped: every op, a TRUNCATE, a
+    transaction over two appends, equal times. The clock was set back then, so what follows the jump is of its millisecond.
+    """
     made = History()
     made.append(VM, put("a", 1), put("b", 2), put("c", 3), ts=1)
     made.append(ORDERS, put("o1", 1, table=T), put("o2", 2, table=T), put("x", 9, table=("main", "u")), ts=2)
@@ -191,7 +196,7 @@ def small_history() -> History:
     made.append(
         VM, put("tx", 2, source_tx=b"t1"), put("tx2", 2, source_tx=b"t1", tx_last=True), ts=2 * MS + 2
     )
-    made.append(VM, patch("e2", '{"only":{"a":null,"b":1}}'), delete("never"), ts=3 * MS)
-    made.append(VM, batch(("d", None), ("a", b"not json \xff")), ts=3 * MS + 1)
-    made.append(ORDERS, delete("o2", table=T), put("o4", 4, table=T), ts=3 * MS + 2)
+    made.append(VM, patch("e2", '{"only":{"a":null,"b":1}}'), delete("never"), ts=JUMPED)
+    made.append(VM, batch(("d", None), ("a", b"not json \xff")), ts=JUMPED + 1)
+    made.append(ORDERS, delete("o2", table=T), put("o4", 4, table=T), ts=JUMPED + 2)
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,36 @@ from tests.integration.pipeline.restore.history import (
 from tests.integration.pipeline.restore.restoring import keys_in, names_in, restored
 from tests.kwal import INCARNATION
 
+AT = 4
+"""The append of the small history that the base ends with."""
 
-def test_keys_with_a_base_below_the_target(spark: SparkSession, tmp_path: Path) -> None:
-    history, archive = small_history(), tmp_path / "wal"
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    return small_history()
+
+
+@pytest.fixture(scope="module")
+def based(spark: SparkSession, history: History, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of the small history with a base, made once: tests take copies."""
+    archive = tmp_path_factory.mktemp("based") / "wal"
     history.write(archive, 3, 6, 9)
-    at = history.appends[4].lsns[-1]
-    create_base(spark, str(archive), at=at, buckets=2)
-    for number in (4, 10):
+    create_base(spark, str(archive), at=history.appends[AT].lsns[-1], buckets=2)
+    return archive
+
+
+@pytest.fixture
+def archive(based: Path, tmp_path: Path) -> Path:
+    """A copy of it, to spoil."""
+    shutil.copytree(based, tmp_path / "wal")
+    return tmp_path / "wal"
+
+
+def test_keys_with_a_base_below_the_target(
+    spark: SparkSession, history: History, archive: Path, tmp_path: Path
+) -> None:
+    at = history.appends[AT].lsns[-1]
+    for number in (AT, 10):
         last, out = history.appends[number].lsns[-1], tmp_path / f"out-{number}"
         outcome = restored(spark, archive, out, last)
         assert outcome.plan["base"]["lsn"] == str(at)
@@ -86,10 +110,9 @@ def test_a_feed_goes_on_under_a_rebuilt_servers_history(spark: SparkSession, tmp
     assert names_in(out) == ["_headrace", feed.folder]
 
 
-def test_a_damaged_base_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    history, archive = small_history(), tmp_path / "wal"
-    history.write(archive, 3, 6, 9)
-    create_base(spark, str(archive), at=history.appends[4].lsns[-1], buckets=2)
+def test_a_damaged_base_writes_nothing(
+    spark: SparkSession, history: History, archive: Path, tmp_path: Path
+) -> None:
     file = min(archive.glob("kdb-base-*/bucket=*/*.parquet"))
     data = bytearray(file.read_bytes())
     data[len(data) // 3] ^= 1

@@ -26,6 +26,7 @@ from headrace.errors import (
     RestoreInexact,
     SegmentCorrupt,
     SegmentGap,
+    StoreUnavailable,
     Usage,
 )
 from headrace.pipeline.drill.job import drill
@@ -201,6 +202,22 @@ def test_a_full_volume_is_left_empty(spark: SparkSession, tmp_path: Path) -> Non
             with pytest.raises(ArchiveFull, match="has no room for the restore"):
                 restored(spark, archive, tmp_path / "volume" / "out", history.appends[-1].lsns[-1], kind=kind)
             assert names_in(tmp_path / "volume") == []
+        # There is room for what this drill restores, of half of the log, and not for that and the log.
+        with pytest.raises(ArchiveFull, match=r"headrace-drill-.* has no room .*No space left") as full:
+            drill(spark, str(archive), seed=1495, scratch=str(tmp_path / "volume"))
+        assert "--scratch DIR" in str(full.value.advice)
+        assert names_in(tmp_path / "volume") == []
+
+
+def test_a_folder_that_the_disk_does_not_make_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    history, archive, last = small_history(), tmp_path / "wal", small_history().appends[-1].lsns[-1]
+    history.write(archive, 4)
+    with pytest.raises(StoreUnavailable, match=r"^/proc/nobody/out can't be written: ") as refused:
+        restored(spark, archive, Path("/proc/nobody/out"), last)
+    assert "--out DIR" in str(refused.value.advice)
+    with pytest.raises(StoreUnavailable, match=r"^/proc can't be written: ") as refused:
+        drill(spark, str(archive), seed=1, scratch="/proc")
+    assert "--scratch DIR" in str(refused.value.advice)
 
 
 def test_over_a_gap_that_was_accepted(spark: SparkSession, tmp_path: Path) -> None:

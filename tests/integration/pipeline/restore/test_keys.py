@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from headrace.archive.moments.target import Asked
 from headrace.errors import OutNotEmpty, TargetInsideAppend, TargetUnreachable, Usage
 from headrace.pipeline.restore.out import OUTCOME
-from tests.integration.pipeline.restore.history import MS, ORDERS, VM, History, small_history
+from tests.integration.pipeline.restore.history import JUMP_MS, JUMPED, MS, ORDERS, VM, History, small_history
 from tests.integration.pipeline.restore.restoring import keys_in, names_in, restored
 from tests.kwal import TS
 
@@ -44,8 +44,9 @@ def test_every_whole_point_is_what_the_model_says(
 
 
 def test_times_and_torn_targets(spark: SparkSession, history: History, archive: Path, tmp_path: Path) -> None:
-    # All of a millisecond counts, and nothing behind it.
-    for ms, last in ((MS_ZERO, 1), (MS_ZERO + 2, 7)):
+    # All of a millisecond counts, and nothing behind it; between entries, here in the hour that a clock jumped over, and to
+    # the end of the millisecond that it stood still in.
+    for ms, last in ((MS_ZERO, 1), (MS_ZERO + JUMP_MS // 2, 7), (MS_ZERO + JUMP_MS, 10)):
         out = tmp_path / f"at-{ms}"
         outcome = restored(spark, archive, out, Asked(to_time_ms=ms))
         assert outcome.target_lsn == str(history.appends[last].lsns[-1])
@@ -61,7 +62,10 @@ def test_times_and_torn_targets(spark: SparkSession, history: History, archive: 
     for asked, error in (
         (Asked(to_lsn=history.appends[0].lsns[1]), TargetInsideAppend),
         (Asked(to_time_ms=MS_ZERO - 1), TargetUnreachable),
-        (Asked(to_lsn=history.appends[-1].lsns[-1]._replace(global_ts=TS + 9 * MS)), TargetUnreachable),
+        (
+            Asked(to_lsn=history.appends[-1].lsns[-1]._replace(global_ts=TS + JUMPED + 9 * MS)),
+            TargetUnreachable,
+        ),
     ):
         with pytest.raises(error):
             restored(spark, archive, tmp_path / "refused", asked)

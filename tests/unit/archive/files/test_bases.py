@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.archive.files.bases import check_files, files_of, read_base, read_bases
+from headrace.archive.files.bases import check_files, files_of, place_of, read_base, read_bases
 from headrace.archive.files.folder import Folder
+from headrace.archive.moments.catalogue import Archive
+from headrace.archive.moments.planning import plan
+from headrace.archive.moments.target import Asked
 from headrace.entries.lsn import Lsn
 from headrace.errors import BaseCorrupt
 from headrace.pipeline.bases.making import known_base
 from headrace.wire.base_manifest import base_folder
+from tests.archive_model import Append, History, write_archive
 from tests.golden.bases import LAST, PATHS, make_base
 
 NAME = base_folder(LAST)
@@ -67,3 +71,27 @@ def test_files_that_are_gone_or_of_another_size(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(BaseCorrupt, match=f"{PATHS[1]} is not there"):
         check_files(folder, base)
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("/backups/wal/a", ("/backups/wal", "a")),
+        ("/backups/wal/a/", ("/backups/wal", "a")),
+        ("s3://bucket/wal/a", ("s3://bucket/wal", "a")),
+        ("s3://bucket/a", ("s3://bucket", "a")),
+        ("/a", ("/", "a")),
+        ("a", (".", "a")),
+    ],
+)
+def test_where_a_base_stands_by_its_address(address: str, place: tuple[str, str]) -> None:
+    assert place_of(address) == place
+
+
+def test_a_base_right_below_the_root_is_named_so(tmp_path: Path) -> None:
+    """It is looked for there, not in the present folder."""
+    history = History([Append(7, 0)])
+    write_archive(tmp_path, history.segments([]))
+    at = Asked(to_lsn=history.entries[0].lsn)
+    with pytest.raises(BaseCorrupt, match=r"^/kdb-base-of-nobody has no manifest"):
+        plan(Archive.read(str(tmp_path)), at, "/kdb-base-of-nobody")

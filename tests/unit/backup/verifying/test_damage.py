@@ -12,10 +12,13 @@ import pytest
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.gaps import AcceptedGap, encode_gap, gap_file
 from headrace.backup.verifying import archive_check
+from headrace.backup.verifying.base_check import BaseTask, check_base_file
+from headrace.backup.verifying.findings import Finding
 from headrace.backup.verifying.segment_check import SegmentTask, check_segment
 from headrace.errors import FormatTooNew, SegmentCorrupt
 from headrace.pipeline.wal.reading import SegmentTask as SegmentToRead
 from headrace.pipeline.wal.reading import read_segments
+from headrace.wire.base_manifest import MANIFEST, decode_base
 from headrace.wire.kwal_columns import EVERYTHING
 from tests.kwal import bytes_of, manifest_of, numbered, sealed, write
 from tests.scale import scaled
@@ -75,6 +78,41 @@ def test_every_flipped_bit_is_found_in_its_file(small: Small) -> None:
             assert named[0].byte == byte, (SEED, file, byte, bit, named)
         assert file in named[0].detail or path.name in named[0].detail
     assert of(small.folder).findings == []
+
+
+def test_a_thousand_flipped_bits_of_segments_and_bases_are_found(small: Small) -> None:
+    """By what looks at one file, as restores and ``verify`` do, so that so many can be tried."""
+    folder, manifest = Folder(str(small.folder)), decode_base((small.base / MANIFEST).read_bytes(), "a base")
+    reached = {(one.feed, one.incarnation): one.sequence_id for one in manifest.feeds}
+    tasks: dict[Path, SegmentTask | BaseTask] = {
+        small.file(at): SegmentTask(small.file(at).name, small.file(at).stat().st_size, told)
+        for at, told in enumerate(small.manifests)
+    }
+    tasks |= {
+        small.base / told.path: BaseTask(small.base.name, manifest.lsn, told, reached)
+        for told in manifest.files
+    }
+
+    def findings(task: SegmentTask | BaseTask) -> list[Finding]:
+        if isinstance(task, BaseTask):
+            return check_base_file(folder, task).findings
+        return check_segment(folder, task).findings
+
+    assert not any(findings(task) for task in tasks.values())
+    chance, paths = random.Random(SEED), sorted(tasks)
+    for _ in range(scaled(1_000)):
+        path = chance.choice(paths)
+        sound = path.read_bytes()
+        byte, bit = chance.randrange(len(sound)), chance.randrange(8)
+        torn = bytearray(sound)
+        torn[byte] ^= 1 << bit
+        path.write_bytes(torn)
+        found = findings(tasks[path])
+        assert found, (SEED, path.name, byte, bit)
+        assert found[0].file == str(path.relative_to(small.folder)), (SEED, byte, bit, found)
+        if path.suffix == ".bin":
+            assert found[0].byte == byte, (SEED, path.name, byte, bit, found)
+        path.write_bytes(sound)
 
 
 def test_a_reader_yields_no_row_of_a_damaged_segment(small: Small) -> None:

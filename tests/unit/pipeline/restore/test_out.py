@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from headrace.errors import OutNotEmpty
+from headrace.errors import ArchiveFull, OutNotEmpty, StoreUnavailable, Usage
 from headrace.pipeline.restore import out as out_folder
-from headrace.pipeline.restore.out import OUTCOME, Out
+from headrace.pipeline.restore.out import OUTCOME, Out, check_out, unwritable
 from headrace.runtime.disk import SyncFailed
 from headrace.testing.disk import Fault, FaultyDisk, Step
+from tests.fault.volumes import small_volume
 
 
 class _Watched(FaultyDisk):
@@ -152,3 +155,27 @@ def test_what_an_outcome_may_stand_over_stays_whole(tmp_path: Path, step: Step) 
     _stopped(place, _Interrupted(Fault(step, suffix=suffix, after=1 if step is Step.SYNC_FOLDER else 0)))
     assert {"feed=a", "feed=a/part"} <= set(_names(place))
     assert (place / OUTCOME).exists() is (step is Step.REMOVE)
+
+
+def test_a_folder_that_can_not_be_there_is_named_before_anything_is_begun(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(Usage, match=r"file is a file, not a folder"):
+        check_out(tmp_path / "file" / "below" / "out")
+    with small_volume(tmp_path / "volume") as mounted:
+        assert mounted, "run this test where a volume may be mounted"
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path / "volume")], check=True)
+        with pytest.raises(Usage, match=r"this user can't write in .*volume"):
+            check_out(tmp_path / "volume" / "out")
+
+
+def test_what_a_disk_says_is_an_error_with_the_option_to_change() -> None:
+    for number, error in (
+        (errno.ENOSPC, ArchiveFull),
+        (errno.EDQUOT, ArchiveFull),
+        (errno.EIO, StoreUnavailable),
+    ):
+        found = unwritable("/out", "--out", OSError(number, "as the disk has it"))
+        assert isinstance(found, error)
+        assert "as the disk has it" in found.detail
+        assert "--out DIR" in str(found.advice)
+        assert found.exit_code == 1

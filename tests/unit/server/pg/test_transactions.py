@@ -1,0 +1,130 @@
+"""Which transactions end in a frame, which are open behind it, and from where a slot must hold for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.entries.lsn import ZERO, Lsn
+from headrace.server.pg import transactions
+from headrace.server.pg.positions import Mark, Marks
+from headrace.server.pg.transactions import PAUSE_MAX_MS, Part, Run, Transactions, runs_of
+from headrace.server.pg.walking import find_beginning
+from headrace.wire.frame import Frame
+from tests.pg_journal import Journal, Slot, Wanted
+
+A, A_LAST, B, B_LAST, BARE = Wanted("a"), Wanted("a", True), Wanted("b"), Wanted("b", True), Wanted()
+
+
+def last_lsn(frame: Frame) -> Lsn:
+    return frame.header.lsn(frame.header.count - 1)
+
+
+def test_runs_are_of_one_transaction_each() -> None:
+    frame = Journal().append(1, [BARE, BARE, A, A, A_LAST, A, B_LAST, BARE])
+    assert runs_of(frame) == [
+        Run(0, 1, b"", True),
+        Run(2, 4, b"a", True),
+        Run(5, 5, b"a", False),
+        Run(6, 6, b"b", True),
+        Run(7, 7, b"", True),
+    ]
+
+
+def test_an_append_without_names_is_one_transaction() -> None:
+    frame = Journal().append(1, [BARE] * 3)
+    (one,) = Transactions(ZERO).follow(frame)
+    assert one.parts == [Part(256, 0, 2, None)]
+
+
+def test_a_transaction_that_spans_frames_ends_in_the_last_and_holds_from_the_first() -> None:
+    journal = Journal()
+    before, first, between, last = (
+        journal.append(1, entries) for entries in ([BARE], [BARE, A], [A, B_LAST], [A_LAST])
+    )
+    open_now = Transactions(ZERO)
+    open_now.follow(before)
+    assert open_now.hold == last_lsn(before)
+    assert len(open_now.follow(first)) == 1
+    assert open_now.hold == last_lsn(before)
+    assert open_now.walked == last_lsn(first)
+    assert [len(one.parts) for one in open_now.follow(between)] == [1]
+    (ended,) = open_now.follow(last)
+    assert [part.position for part in ended.parts] == [one.header.position for one in (first, between, last)]
+    assert open_now.hold == open_now.walked == last_lsn(last)
+
+
+def test_two_feeds_have_transactions_of_their_own() -> None:
+    journal = Journal()
+    open_now = Transactions(ZERO)
+    assert open_now.follow(journal.append(1, [A])) == []
+    (other,) = open_now.follow(journal.append(2, [A_LAST]))
+    assert other.region_id == 2
+    assert open_now.hold == ZERO
+
+
+def test_silence_ends_a_transaction_in_the_frame_that_shows_it() -> None:
+    journal = Journal()
+    open_now = Transactions(ZERO)
+    first = journal.append(1, [A])
+    open_now.follow(first)
+    assert len(open_now.follow(journal.append(2, [BARE], pause_ms=PAUSE_MAX_MS))) == 1
+    silent, shown = open_now.follow(journal.append(2, [BARE], pause_ms=1))
+    assert [part.position for part in silent.parts] == [first.header.position]
+    assert shown.region_id == 2
+
+
+def test_what_is_open_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "OPEN_MAX", 2)
+    journal = Journal()
+    open_now = Transactions(ZERO)
+    for name in "abc":
+        ended = open_now.follow(journal.append(1, [Wanted(name)]))
+    assert [part.position for one in ended for part in one.parts] == [256], "the one silent for longest"
+
+
+def test_a_transaction_of_which_nothing_is_wanted_is_not_sent() -> None:
+    journal = Journal()
+    open_now = Transactions(ZERO)
+    assert open_now.follow(journal.append(1, [A, A]), []) == []
+    assert open_now.follow(journal.append(1, [A_LAST, B_LAST]), [1]) != []
+    open_now = Transactions(ZERO)
+    assert open_now.follow(journal.append(1, [A, A_LAST]), []) == []
+
+
+def test_a_number_is_the_same_after_each_replay() -> None:
+    journal = Journal()
+    frames = [journal.append(1, entries) for entries in ([A], [BARE], [A_LAST])]
+    seen = []
+    for _ in range(2):
+        open_now = Transactions(ZERO)
+        seen.append([one.xid for frame in frames for one in open_now.follow(frame)])
+    assert seen[0] == seen[1]
+    assert all(seen[0])
+
+
+def test_a_new_slot_gets_what_is_open_whole() -> None:
+    journal = Journal()
+    for entries in ([BARE], [A, BARE], [B, B_LAST]):
+        journal.append(1, entries)
+    begin = find_beginning(journal.store, None)
+    assert begin.position == journal.end()
+    slot = Slot(journal, begin.position, begin.hold)
+    journal.append(1, [A_LAST])
+    sent = [one.payload for one in slot.stream() if one.payload and b"/" in one.payload]
+    assert sent == [b"1/2", b"1/6"]
+
+
+def test_a_new_slot_on_an_empty_journal_begins_at_its_beginning() -> None:
+    journal = Journal()
+    assert find_beginning(journal.store, None) == (256, ZERO)
+
+
+def test_marks_are_bounded_and_the_newest_stays() -> None:
+    marks = Marks(4)
+    marks.add(Mark(end, Lsn(end, 1, 1), Lsn(end, 1, 1)) for end in range(10, 70, 10))
+    assert len(marks) <= 4
+    assert marks.confirm(9) is None
+    passed = marks.confirm(65)
+    assert passed is not None
+    assert passed.end == 60
+    assert not len(marks)
