@@ -226,13 +226,14 @@ def xlog_data(records: Iterable[tuple[int, bytes]], sent_at_us: int) -> bytes:
     ``sent_at_us``: :func:`clock_us` of now. Start and end of the WAL are both the position, as with PostgreSQL's own
     logical slots.
     """
-    head, parts = _XLOG_HEAD.pack, list[bytes]()
-    for position, payload in records:
-        parts += (
-            head(b"d", _XLOG_HEAD_SIZE + len(payload), b"w", position, position, sent_at_us),
-            payload,
-        )
-    return b"".join(parts)
+    head, size = _XLOG_HEAD.pack, _XLOG_HEAD_SIZE
+    return b"".join(
+        [
+            part
+            for position, payload in records
+            for part in (head(b"d", size + len(payload), b"w", position, position, sent_at_us), payload)
+        ]
+    )
 
 
 def keepalive(end: int, sent_at_us: int, *, reply: bool) -> bytes:

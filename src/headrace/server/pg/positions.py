@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -39,6 +40,9 @@ class Record(NamedTuple):
 
     position: int
     payload: bytes
+
+
+_new_record: Final = partial(tuple.__new__, Record)
 
 
 class Mark(NamedTuple):
@@ -106,13 +110,21 @@ def records_of(
     for transaction in ended:
         for piece in _pieces(transaction, frame, name, read):
             rendered = render(piece)
-            here = piece.frame is frame
-            found: list[Record] = [] if last is None else [last]
-            for payload, entry in zip(rendered.payloads, rendered.entries, strict=True):
-                if here and places[entry] > at:
-                    at = places[entry]
-                found.append(Record(at, payload))
-            last = found.pop() if found else None
+            payloads = rendered.payloads
+            if not payloads:
+                continue
+            if piece.frame is frame:
+                positions = list(accumulate([places[entry] for entry in rendered.entries], max, initial=at))[
+                    1:
+                ]
+                at = positions[-1]
+            else:
+                positions = [at] * len(payloads)
+            # Made in one step each, without the constructor's own Python: one for every entry that is sent.
+            found = list(map(_new_record, zip(positions, payloads, strict=True)))
+            if last is not None:
+                found.insert(0, last)
+            last = found.pop()
             if found:
                 yield found
     if last is not None:
