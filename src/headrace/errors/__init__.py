@@ -31,7 +31,7 @@
         ├── SourceForbidden, StoreForbidden, StoreUnsafe, TokenExposed   databases: rights, durability; tokens; exit 3
         ├── SegmentCorrupt, SegmentGap, SegmentsOverlap, BaseCorrupt, BackupGap, ArchiveOwned, ArchiveConflict; ArchiveFull 1
         ├── PruneRefused, OutNotEmpty, RestoreInexact, TargetInsideAppend   exit 3; TargetUnreachable, ArchiveUnavailable   4
-        ├── BookmarkMoved, BookmarkCorrupt, FilterDiffers, ParkedTooMany, ParkedWaiting   their store; 3; CheckpointNotFound 1
+        ├── BookmarkMoved, BookmarkCorrupt, FilterDiffers, ParkedTooMany, ParkedWaiting  their store; 3; CheckpointNotFound 1
         ├── MessageTooLarge, TopicGone, TopicUnfit, CheckpointAhead, CheckpointUnfit   3; BrokerUnavailable   1
         ├── RowUnfit, BatchTooLarge, BatchSplit, BatchChanged, BatchMissing, BatchStale, SinkTaken   Spark's sink; exit 3
         ├── SimpleInvalid, SimpleUnsupported, SimpleSchemaMissing, SimpleBacklogFull    the Simple Protocol; exit 3
