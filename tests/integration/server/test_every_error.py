@@ -36,20 +36,8 @@ from tests.faces import served
 from tests.identity import Issuer
 from tests.integration.server import folders
 from tests.integration.server.asks import (
-    AGENT,
-    APPEND,
-    ASKS,
-    FEED,
-    LISTENER,
-    OF_FEED,
-    OF_LISTENER,
-    POSITION,
-    READS,
-    SNAPSHOT_URL,
-    Ask,
-    Refusal,
-    World,
-    documented,
+    AGENT, APPEND, ASKS, FEED, LISTENER, OF_FEED, OF_LISTENER,
+    POSITION, READS, SNAPSHOT_URL, Ask, Refusal, World, documented,
     seed,
 )  # fmt: skip
 from tests.integration.server.owned import owned
@@ -170,8 +158,7 @@ def slow(folder: Path, _: Cluster) -> set[Refusal]:
 class _Broken:
     """A service with a bug wherever it is touched, but for what counts requests, failed ones too."""
 
-    def __init__(self) -> None:
-        self.traffic = Traffic()
+    traffic = Traffic()
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("the secret of a row")
