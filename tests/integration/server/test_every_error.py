@@ -36,8 +36,20 @@ from tests.faces import served
 from tests.identity import Issuer
 from tests.integration.server import folders
 from tests.integration.server.asks import (
-    AGENT, APPEND, ASKS, FEED, LISTENER, OF_FEED, OF_LISTENER,
-    POSITION, READS, SNAPSHOT_URL, Ask, Refusal, World, documented,
+    AGENT,
+    APPEND,
+    ASKS,
+    FEED,
+    LISTENER,
+    OF_FEED,
+    OF_LISTENER,
+    POSITION,
+    READS,
+    SNAPSHOT_URL,
+    Ask,
+    Refusal,
+    World,
+    documented,
     seed,
 )  # fmt: skip
 from tests.integration.server.owned import owned
@@ -169,13 +181,10 @@ def broken(folder: Path, _: Cluster) -> set[Refusal]:
 
     async def main() -> set[Refusal]:
         met = set()
-        face = HttpFace(cast("Service", _Broken()))
-        transport = httpx.ASGITransport(face)
+        transport = httpx.ASGITransport(HttpFace(cast("Service", _Broken())))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            for ask in ASKS.values():
-                answer = await client.request(
-                    ask.call.partition(" ")[0], ask.path, params=ask.query, json=ask.body
-                )
+            for call, ask in ASKS.items():
+                answer = await client.request(call.split()[0], ask.path, params=ask.query, json=ask.body)
                 if answer.status_code != 200:
                     assert "secret" not in answer.text
                     met.add((ask.call, answer.status_code, code_of(answer)))
