@@ -24,7 +24,7 @@ from headrace.entries.entry import Change
 from headrace.server.pg.output.registry import OUTPUTS
 from headrace.wire.halves import join_puts
 from tests.pg import PROGRAMS, create_slot, dsn_of, query
-from tests.pg_pieces import GivenSchemas, frame_of, piece_of
+from tests.pg_pieces import GivenSchemas, Place, frame_of, piece_of
 from tests.ports import free_port
 from tests.postgres import Cluster
 from tests.servers import ServerProcess
@@ -124,8 +124,10 @@ class Ours:
 def _render(rows: int) -> Figures:
     """Render as many entries, frame by frame."""
     pieces = [
-        piece_of(frame_of([Change(_value(at), key=b"%d" % at) for at in range(first, first + BATCH)]))
-        for first in range(0, 20 * BATCH, BATCH)
+        piece_of(
+            frame_of([Change(_value(at), key=b"%d" % at) for at in range(first, first + BATCH)], Place(first))
+        )
+        for first in range(BATCH, 21 * BATCH, BATCH)
     ]
     output = OUTPUTS["headrace"]({}, GivenSchemas({}))
     begun, used, done = time.perf_counter(), time.process_time(), 0

@@ -10,13 +10,14 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from headrace.cli.retention_settings import parse_positive_duration, parse_segment_size
-from headrace.cli.serve_options import AccessOptions, RetentionOptions, StreamOptions
+from headrace.cli.serve_options import AccessOptions, PgOptions, RetentionOptions, StreamOptions
 from headrace.log.log import LogSettings
 from headrace.log.opening import parse_store
 from headrace.runtime.shutdown import stop_event
 from headrace.server.run import ServeSettings, Serving, check_platform, run, serve
 
 _ACCESS, _RETENTION, _STREAMS = AccessOptions(), RetentionOptions(), StreamOptions()
+_PG = PgOptions()
 
 app = App(name="serve", help="Run the server: the durable log and its HTTP API.")
 
@@ -28,8 +29,7 @@ def serve_command(
     store: Annotated[str | None, Parameter(env_var="HEADRACE_STORE")] = None,
     http: str = "127.0.0.1:8470",
     grpc: str = "127.0.0.1:8471",
-    pg: str | None = None,
-    pg_sender_timeout: str = "60s",
+    pg: PgOptions = _PG,
     access: AccessOptions = _ACCESS,
     retention: RetentionOptions = _RETENTION,
     streams: StreamOptions = _STREAMS,
@@ -51,10 +51,6 @@ def serve_command(
         Address to listen on. Port 0 takes a free one.
     grpc
         Address of the gRPC services; off leaves them out.
-    pg
-        Address of PostgreSQL's replication protocol, such as 127.0.0.1:8473. Default: it is not spoken.
-    pg_sender_timeout
-        A stream of it ends whose client says nothing for so long (PostgreSQL's wal_sender_timeout).
     segment_size
         A journal segment takes frames up to this size, and at most 131,072 of them.
     disk_reserve
@@ -70,22 +66,20 @@ def serve_command(
         print(
             "warning: --insecure: whoever reaches this address can read and write every feed", file=sys.stderr
         )
+    reserve = None if disk_reserve is None else parse_segment_size(disk_reserve, "--disk-reserve")
     log = LogSettings(
         segment_bytes=parse_segment_size(segment_size),
-        disk_reserve_bytes=None
-        if disk_reserve is None
-        else parse_segment_size(disk_reserve, "--disk-reserve"),
+        disk_reserve_bytes=reserve,
         retention=retention.settings(),
         stalled_after_s=parse_positive_duration(stalled_after, "--stalled-after"),
     )
-    address = parse_store(store) if store is not None else None
     settings = ServeSettings(
         data_dir=data_dir,
-        store=address,
+        store=parse_store(store) if store is not None else None,
         http=http,
         grpc=None if grpc == "off" else grpc,
-        pg=None if pg == "off" else pg,
-        pg_sender_timeout_s=parse_positive_duration(pg_sender_timeout, "--pg-sender-timeout"),
+        pg=pg.address(),
+        pg_sender_timeout_s=pg.sender_timeout_s(),
         insecure=access.insecure,
         auth=access.auth(),
         tls=access.tls(),

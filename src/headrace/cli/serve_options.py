@@ -36,7 +36,7 @@ class AccessOptions:
     insecure
         Without --auth-jwks: allow an address that other machines can reach. Nobody is asked who they are.
     tls_cert
-        Speak TLS, with the certificate in this file (PEM), for HTTP and gRPC. It is read again when it changes.
+        Speak TLS, with the certificate in this file (PEM), on all addresses. It is read again when it changes.
     tls_key
         The certificate's key (PEM, without a passphrase).
     tls_client_ca
@@ -157,3 +157,28 @@ class StreamOptions:
                 zstd_above=parse_segment_size(self.zstd_above, "--zstd-above"),
             ),
         )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PgOptions:
+    """PostgreSQL's replication protocol.
+
+    Parameters
+    ----------
+    pg
+        Address of PostgreSQL's replication protocol, such as 127.0.0.1:8473. Default: it is not spoken.
+    pg_sender_timeout
+        A stream of it ends whose client says nothing for so long (PostgreSQL's wal_sender_timeout).
+    """
+
+    pg: str | None = None
+    pg_sender_timeout: str = "60s"
+
+    def address(self) -> str | None:
+        """Return the address; None: it is not spoken."""
+        return None if self.pg == "off" else self.pg
+
+    def sender_timeout_s(self) -> float:
+        """Return the time-out in seconds; ConfigInvalid naming the option."""
+        return parse_positive_duration(self.pg_sender_timeout, "--pg-sender-timeout")

@@ -56,7 +56,10 @@ class PublisherOptions:
 
     @contextmanager
     def publishers(self, archive: Path | None) -> Iterator[Publishers | None]:
-        """Give who to ask for snapshots, with a scratch folder that goes afterwards; None if nobody is asked."""
+        """Give who to ask for snapshots, with a scratch folder that goes afterwards; None if nobody is asked.
+
+        Usage if no such folder can be made.
+        """
         if not self.from_publishers:
             yield None
             return
@@ -65,7 +68,14 @@ class PublisherOptions:
 
         token, ca = ("" if file is None else str(file) for file in (self.token_file, self.ca_file))
         beside = self.scratch or (archive.parent if archive is not None else None)
-        with tempfile.TemporaryDirectory(prefix="headrace-snapshots-", dir=beside) as scratch:
+        try:
+            made = tempfile.TemporaryDirectory(prefix="headrace-snapshots-", dir=beside)
+        except OSError as error:
+            where = beside or tempfile.gettempdir()
+            raise Usage(
+                f"no folder for snapshots can be made in {where}: {error}", hint="--scratch DIR."
+            ) from None
+        with made as scratch:
             yield Publishers(Endpoint(self.server, token, ca), Path(scratch).absolute())
 
 
@@ -110,6 +120,9 @@ def create_command(
         raise Usage(f"--buckets is between 1 and {BUCKETS_MAX}")
     if max_control_bytes < 1:
         raise Usage("--max-control-bytes is at least 1")
+    scratch = publishers.scratch if publishers is not None else None
+    if scratch is not None and not scratch.is_dir():
+        raise Usage(f"--scratch {scratch} is no folder")
     given = moment or MomentOptions()
     asked = None if given == MomentOptions() else given.asked()
     if asked is not None and asked.exact_entry:

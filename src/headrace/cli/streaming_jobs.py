@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from headrace.cli.health_options import HealthOptions
 from headrace.cli.spark_jobs import Progressing, tell_restart
 from headrace.client.credential import Credential
 from headrace.client.observing import Told, healthy, job_name, observed_beside
+from headrace.client.reporting import PATIENCE_S_MAX
 from headrace.runtime import facts
 from headrace.runtime.progress import Standing, Work
 
@@ -45,10 +47,15 @@ class JobSeen:
     """A job as it is seen. What waits are the entries that the feed has beyond the last batch.
 
     ``anew`` is set when the query is to be started again. Within a batch each task that Spark has done counts as progress.
+    A query that was started again repeats its batch, and its tasks: so until a batch has ended it is left alone for twice as
+    long each time, or one that only takes long would never end.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, stalled_after_s: float) -> None:
         self._work = work
+        self._stalled_after_s = self._patience_s = stalled_after_s
+        self._batch = self._begun_anew_at_batch = -1
+        self._begun_anew_at = float("-inf")
         self._turn: AbstractContextManager[None] | None = None
         self._restarts = 0
         self._last: Streaming | None = None
@@ -86,6 +93,13 @@ class JobSeen:
 
     def reconnect(self, stuck: list[Standing]) -> None:
         """Have the query started again: all its connections are new then, and its checkpoint says where it goes on."""
+        now = time.monotonic()
+        if self._batch != self._begun_anew_at_batch:
+            self._patience_s = self._stalled_after_s
+        elif now < self._begun_anew_at + self._patience_s:
+            return
+        self._begun_anew_at, self._begun_anew_at_batch = now, self._batch
+        self._patience_s = min(2 * self._patience_s, max(PATIENCE_S_MAX, self._stalled_after_s))
         self.anew.set()
 
     def _note(self, now: Streaming) -> None:
@@ -99,6 +113,7 @@ class JobSeen:
         if self.spark is not None:
             self._work.set_step(tasks_done(self.spark))
         self._last = now
+        self._batch = now.batches
         self._work.set_position(now.sequence_id)
         self._work.set_reachable(now.lag is not None)
         if now.lag is None:
@@ -120,7 +135,7 @@ def observed_job(
     terms = (health or HealthOptions()).terms()
     progress = terms.progress()
     feed = job["feed"]
-    seen = JobSeen(progress.work(f"{kind} of {feed}", feed=feed))
+    seen = JobSeen(progress.work(f"{kind} of {feed}", feed=feed), terms.stalled_after_s)
     token, ca = (Path(job[name]) if job[name] else None for name in ("token_file", "ca_file"))
     progress.tell(seen.facts)
     told = Told("pipeline", job_name(kind, feed, place), job["server"], Credential.find(token), ca)

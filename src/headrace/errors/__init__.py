@@ -28,12 +28,11 @@
         ├── PortInUse, SourceUnavailable (SourceLocked), Stalled, PlatformUnsupported, SetupMissing, EntryRefused   exit 1
         ├── FormatTooNew, DataFolderLocked, JournalLoss, JournalCorrupt, MetadataCorrupt, ControlsTooMany    exit 3
         ├── AttachUnsafe, FeedBehindOutbox, OutboxBehindFeed, AgentFenced, FeedUnfit   3; SparkBusy, SparkEnded   1
-        ├── CheckpointNotFound   exit 1
         ├── SourceForbidden, StoreForbidden, StoreUnsafe, TokenExposed   databases: rights, durability; tokens; exit 3
         ├── SegmentCorrupt, SegmentGap, SegmentsOverlap, BaseCorrupt, BackupGap, ArchiveOwned, ArchiveConflict; ArchiveFull 1
         ├── PruneRefused, OutNotEmpty, RestoreInexact, TargetInsideAppend   exit 3; TargetUnreachable, ArchiveUnavailable   4
         ├── BookmarkMoved, BookmarkCorrupt, FilterDiffers, ParkedTooMany, ParkedWaiting   a listener's own store; exit 3
-        ├── MessageTooLarge, TopicGone, TopicUnfit, CheckpointAhead, CheckpointUnfit   3; BrokerUnavailable   1
+        ├── MessageTooLarge, TopicGone, TopicUnfit, CheckpointAhead, CheckpointUnfit   3; BrokerUnavailable, CheckpointNotFound 1
         ├── RowUnfit, BatchTooLarge, BatchSplit, BatchChanged, BatchMissing, BatchStale, SinkTaken   Spark's sink; exit 3
         ├── SimpleInvalid, SimpleUnsupported, SimpleSchemaMissing, SimpleBacklogFull    the Simple Protocol; exit 3
         └── ValueUnfit, SourceUnfit, SourceReplaced, PositionPurged, BinlogInvalid, BinlogUnsupported, TableStopped   exit 3

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -25,7 +25,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from headrace.errors import SetupMissing
+from headrace.errors import SetupMissing, Usage
 from headrace.pipeline.checkpoint_folder import MANAGER, manager_of
 from headrace.pipeline.jars import DELTA, KAFKA, jars_folder, require
 from headrace.pipeline.java import find_java
@@ -76,7 +76,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
 def open_session(settings: SessionSettings) -> SparkSession:
     """Return a new session with ``format("headrace")`` and Delta Lake. Stop it with :func:`stop_session`.
 
-    SetupMissing, naming what to run, if Java or a jar is not there: nothing is fetched here.
+    SetupMissing, naming what to run, if Java or a jar is not there: nothing is fetched here. Usage if the log file can't be
+    written.
     """
     java = find_java()
     jars = require(jars_folder(), DELTA + (KAFKA if settings.kafka else ()))
@@ -85,8 +86,7 @@ def open_session(settings: SessionSettings) -> SparkSession:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf = SparkConf(loadDefaults=False).setMaster(settings.master).setAppName(settings.name)
     conf.setAll(list(configuration(settings, [str(jar) for jar in jars]).items()))
-    settings.log_file.parent.mkdir(parents=True, exist_ok=True)
-    with settings.log_file.open("ab") as log:
+    with _opened(settings.log_file) as log:
         # The JVM and its Python workers keep this file as their stdout and stderr.
         try:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships no types for it
@@ -102,6 +102,18 @@ def open_session(settings: SessionSettings) -> SparkSession:
     _keep_out_of_the_way(spark, settings.log_file)
     register(spark)
     return spark
+
+
+def _opened(log_file: Path) -> BinaryIO:
+    """Open the file that takes Spark's own output. Usage, naming it, if that can't be."""
+    try:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        return log_file.open("ab")
+    except OSError as error:
+        raise Usage(
+            f"{log_file}, for Spark's own output, can't be written: {error}",
+            hint="Name another one: --log-file FILE.",
+        ) from None
 
 
 def python_of_workers(settings: SessionSettings, environment: Mapping[str, str] = os.environ) -> str:

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
 SIZE = {"width": 1180, "height": 740}
-TALL = {"width": 1180, "height": 1130}
+TALL = {"width": 1180, "height": 1000}
 
 
 def keep_busy(shop: Shop, until: float) -> bool:
@@ -55,6 +55,7 @@ def main() -> None:
         until = time.time() + 60 * given.minutes
         wait_until(lambda: keep_busy(shop, until), 60 * given.minutes + 60, what="the shop to have been busy")
         shop.quarantine()
+        shop.read("shop::orders", "warehouse", shop.head("shop::orders"))
         entry = shop.head("shop::orders") - 2
         orders = "/console/feeds/shop%3A%3Aorders"
         with chromium() as browser:

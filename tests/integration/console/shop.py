@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 from headrace.client.wal_stream import WalClient
+from headrace.runtime.facts import BACKUP_LAG, BACKUP_WINDOW_BEGIN, BACKUP_WINDOW_END
 from headrace.wire.batch import ReceivedBatch
 from headrace.wire.documents import rfc3339
 from tests.reports import report
@@ -83,6 +84,13 @@ class Shop:
             ),
             ("backup", "archive-1", report("", waiting=310, source_position="segment 41")),
         ):  # fmt: skip
+            if kind == "backup":
+                now_s = int(time.time())
+                body["facts"] = {
+                    BACKUP_WINDOW_BEGIN.name: now_s - 9 * 86_400,
+                    BACKUP_WINDOW_END.name: now_s - 40,
+                    BACKUP_LAG.name: 31.5,
+                }
             body["started-at"] = body["works"][0]["since"] = rfc3339(time.time_ns() // 1_000_000 - 95_000)
             self.server.http.put(f"/reports/{kind}/{name}", json=body).raise_for_status()
 

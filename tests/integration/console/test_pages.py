@@ -166,9 +166,15 @@ def test_processes_alarms_and_backup_say_what_is_known(shop: Shop, browser: Brow
         for name, state in (("vmapi-db-1", "stuck"), ("billing-db-1", "idle"), ("shop-db-1", "moving")):
             expect(shown.page.get_by_role("rowheader", name=re.compile(name))).to_contain_text(state)
         shown.go("/console/alarms")
-        expect(shown.page.get_by_role("row", name=re.compile("stalled"))).to_contain_text("does not move")
+        expect(shown.page.get_by_role("row", name=re.compile("stalled")).first).to_contain_text(
+            "does not move"
+        )
+        shown.page.get_by_role("link", name="What to do about stalled").first.click()
+        expect(shown.page.get_by_role("heading", level=1)).to_have_text("stalled")
+        expect(shown.page.get_by_role("heading", name="What to do")).to_be_visible()
         shown.go("/console/backup")
-        expect(shown.page.get_by_text("It does not see an archive")).to_be_visible()
+        expect(shown.page.get_by_text("does not see an archive")).to_be_visible()
+        expect(shown.page.get_by_text("8 d 23 h")).to_be_visible()
         expect(shown.page.get_by_role("table", name=re.compile("what retention keeps"))).to_contain_text(
             "archive-1"
         )
@@ -240,6 +246,13 @@ def server_with_markup(shop: Shop) -> Feed:
     told = report("markup::feed", "stuck", detail=MARKUP, source_position=MARKUP, code=MARKUP)
     shop.server.http.put("/reports/capture/markup", json=told).raise_for_status()
     return feed
+
+
+def test_a_narrow_window_scrolls_nothing_but_tables(shop: Shop, browser: Browser) -> None:
+    with tab(browser, shop.server.url, viewport={"width": 360, "height": 700}) as shown:
+        for path in PAGES:
+            shown.go(path)
+            assert shown.page.evaluate("document.documentElement.scrollWidth") == 360, path
 
 
 def test_without_scripts_a_page_shows_the_same(shop: Shop, browser: Browser) -> None:

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tests.integration.pg.test_receiving import writing
+from tests.integration.pg.test_receiving import wait_for_more, writing
 from tests.pg import create_slot, dsn_of, registered, slot_row
 from tests.servers import ServerProcess
 from tests.waiting import wait_until
@@ -41,6 +41,7 @@ def test_killed_and_resumed_under_load_it_loses_nothing(own: ServerProcess, tmp_
                 client.kill()
                 client.wait()
             wait_until(lambda: slot_row(own, "s")["active"] == "f", what="the slot to be free")
+        wait_for_more(acknowledged)
     last = tmp_path / "last"
     client = subprocess.Popen([sys.executable, str(CLIENT), dsn_of(own, "load"), "s", str(last)])
     try:

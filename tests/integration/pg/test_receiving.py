@@ -51,6 +51,25 @@ def position_of(text: str | None) -> int:
     return int(high, 16) << 32 | int(low, 16)
 
 
+def test_one_command_makes_a_slot_and_follows_it(
+    server: ServerProcess, feed: Feed, slot: str, tmp_path: Path
+) -> None:
+    receiver = Receiver(server, slot, tmp_path / "out", "--create-slot", "-P", "headrace", database=feed.name)
+    try:
+        wait_until(
+            lambda: (
+                query(server, f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'")
+                == [("t",)]
+            ),
+            what="the slot to be in use",
+        )
+        numbers(feed, 1, 2)
+        receiver.wait(2)
+        assert [entry["sequence-id"] for entry in receiver.entries()] == [1, 2]
+    finally:
+        receiver.kill()
+
+
 def test_a_slot_of_one_feed_carries_no_other(
     server: ServerProcess, feed: Feed, slot: str, tmp_path: Path
 ) -> None:
@@ -111,6 +130,12 @@ def writing(feed: Feed) -> Iterator[list[int]]:
         writer.join()
 
 
+def wait_for_more(acknowledged: list[int]) -> None:
+    """Wait until something was appended that began after this call: nobody has it yet."""
+    count = len(acknowledged)
+    wait_until(lambda: len(acknowledged) > count + 1, what="more to be appended")
+
+
 def check_whole(runs: list[Receiver], last: int) -> None:
     """Each run is without a hole, begins at most where the one before ended, and together they have all up to ``last``."""
     ends = 0
@@ -133,6 +158,7 @@ def test_killed_and_resumed_under_load_it_loses_nothing(own: ServerProcess, tmp_
             runs[-1].wait(100)
             runs[-1].kill()
             wait_until(lambda: slot_row(own, "s")["active"] == "f", what="the slot to be free")
+        wait_for_more(acknowledged)
     runs.append(Receiver(own, "s", tmp_path / "last", database="load"))
     wait_until(
         lambda: any(entry["sequence-id"] == acknowledged[-1] for entry in runs[-1].entries()),
@@ -152,14 +178,15 @@ def test_a_killed_server_goes_on_where_the_slot_was(own: ServerProcess, tmp_path
             runs[-1].wait(100)
             own.restart()
             runs[-1].process.wait()
+        wait_for_more(acknowledged)
     runs.append(Receiver(own, "s", tmp_path / "last", database="load"))
     wait_until(
         lambda: any(entry["sequence-id"] == acknowledged[-1] for entry in runs[-1].entries()),
         what="the last entry",
     )
-    assert runs[-1].interrupt() == 0
-    check_whole(runs, acknowledged[-1])
     wait_until(
         lambda: slot_row(own, "s")["confirmed_flush_lsn"] == slot_row(own, "s")["restart_lsn"],
         what="nothing to be held behind the confirmed position",
     )
+    assert runs[-1].interrupt() == 0
+    check_whole(runs, acknowledged[-1])

@@ -52,7 +52,7 @@ def test_java_that_stands_still(spark: SparkSession, server: ServerProcess, to: 
     source.put("accounts", {"id": 1, "balance": 1})
     first = source.commit()
     words = ["pipeline", "tables", "--feed", source.feed.name, "--to", to, "--server", server.url, *MASTER]
-    words += ["--memory", "1g", "--health", f"127.0.0.1:{port}", "--stalled-after", "20s"]
+    words += ["--memory", "1g", "--health", f"127.0.0.1:{port}", "--stalled-after", "45s"]
 
     def published() -> int:
         found = read_published(Path(to))

@@ -42,6 +42,9 @@ TO_A_MOMENT = ("wal plan", *RESTORES, "snapshot create")
 READING = (*TO_A_MOMENT, "wal list", "wal verify", "wal drill --scratch {dir}", "wal gap ack", "wal prune")
 
 
+SPARK = (*RESTORES[:2], "wal drill --scratch {dir}", "snapshot create")
+
+
 def refusals() -> Iterator[Refusal]:
     """All of them."""
     wal = "--wal-dir {dir}/wal"
@@ -68,6 +71,12 @@ def refusals() -> Iterator[Refusal]:
         yield Refusal(f"{command} {wal}{moment} --no-such-option", 2, "usage")
         if command not in {"wal list", "wal gap ack", "wal prune"}:  # these open no segment
             yield Refusal(f"{command} {wal}{moment} --identity {{dir}}/nowhere", 2, "usage")
+        yield Refusal(f"{command} --wal-dir zip://a::{{dir}}/nowhere{moment}", 4, "archive-unavailable")
+    for command in SPARK:
+        moment = f" --to-lsn {LSNS[2]}" if command in TO_A_MOMENT else ""
+        yield Refusal(f"{command} {wal}{moment} --log-file {{dir}}/held/something/log", 2, "usage")
+    publishers = "--from-publishers --server http://127.0.0.1:1"
+    yield Refusal(f"snapshot create {wal} {publishers} --scratch {{dir}}/nowhere", 2, "usage")
     yield Refusal(f"{RESTORES[0]} {wal} --to-lsn {ALONE} --max-entries 0", 2, "usage")
     yield Refusal(f"snapshot create {wal} --buckets 0", 2, "usage")
     yield Refusal(f"wal verify {wal} --workers 0", 2, "usage")

@@ -47,7 +47,8 @@ _log = get_logger("archive")
 
 
 class Folder:
-    """The folder at ``url``. InvalidRequest if that is no address, SetupMissing if its kind needs a package.
+    """The folder at ``url``. InvalidRequest if that is no address, SetupMissing if its kind needs a package,
+    ArchiveUnavailable if it is within a file that is not there.
 
     ``identity``: path of a file with the age identities that encrypted segments are read with; empty for none.
     """
@@ -63,6 +64,8 @@ class Folder:
             ) from None
         except ValueError as error:
             raise InvalidRequest(f"option path: {error}", member="path") from None
+        except OSError as error:  # an address within another file, such as an archive of zip
+            raise ArchiveUnavailable(f"what the address names can't be reached: {error}") from None
         self.store: Any = store
         """The file system of fsspec that it is in."""
         self.shown = str(self.store.unstrip_protocol(self._root)).removeprefix("file://")

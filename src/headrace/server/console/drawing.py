@@ -6,6 +6,7 @@ Everything that comes from outside is escaped by Jinja (autoescape); nothing her
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -18,13 +19,15 @@ from starlette.responses import Response
 
 from headrace import __version__
 from headrace.access.grants import ANONYMOUS
+from headrace.errors import StoreUnavailable
 from headrace.log.retention.loss import duration
+from headrace.runtime.runbook import runbook_codes
 from headrace.server.console import chart
 from headrace.server.console.sessions import Session
 from headrace.server.guard import May
 from headrace.server.http.table import Call
 from headrace.server.service import Service
-from headrace.wire.documents import TimeToLoss, ms_of_rfc3339
+from headrace.wire.documents import AlarmView, TimeToLoss, ms_of_rfc3339, rfc3339
 
 PAGE_TYPE: Final = "text/html; charset=utf-8"
 SESSION: Final = "headrace.console-session"
@@ -59,16 +62,19 @@ async def page(service: Service, call: Call, template: str, *, status: int = 200
     """Return a page with the navigation around it: only what the caller may see is in it."""
     grant, path = call.grant, call.route.path
     session = session_of_scope(call.request)
-    standing = 0
+    alarms: Sequence[AlarmView] | None = []
     if grant.may_administer():
-        standing = sum(one.cleared_at is None for one in (await service.alarms()).alarms)
+        try:
+            alarms = [one for one in (await service.alarms()).alarms if one.cleared_at is None]
+        except StoreUnavailable:  # the page may be just what is needed now
+            alarms = None
     shell = {
         "places": [one for one in PLACES if one.may is May.LIST or grant.may_administer()],
         "here_at": _place_of(path),
         "session": session,
         "who": "" if grant.subject == ANONYMOUS else grant.subject,
         "health": service.readiness(),
-        "standing": standing,
+        "standing": alarms,
         "admin": grant.may_administer(),
     }
     return _response(template, status, {**shell, **values})
@@ -97,6 +103,11 @@ def feed_path(feed: str) -> str:
 def part(name: str) -> str:
     """Return a name as one part of an address."""
     return quote(name, safe="")
+
+
+def runbook(code: str) -> str:
+    """Return the address of the runbook's page for a code; empty if it has none."""
+    return f"/console/runbook/{code}" if code in _explained() else ""
 
 
 def number(value: float | None) -> str:
@@ -152,6 +163,16 @@ def danger(loss: TimeToLoss | None) -> str:
     return "warn" if loss.seconds is not None and loss.seconds < SOON_S else "ok"
 
 
+def moment(seconds: float) -> str:
+    """Return seconds since 1970 as RFC 3339."""
+    return rfc3339(round(seconds * 1000))
+
+
+@cache
+def _explained() -> frozenset[str]:
+    return frozenset(runbook_codes())
+
+
 @cache
 def environment() -> Environment:
     """Return the templates, compiled once."""
@@ -173,6 +194,8 @@ def environment() -> Environment:
         danger=danger,
         feed_path=feed_path,
         part=part,
+        runbook=runbook,
+        moment=moment,
     )
     made.globals.update(version=__version__, chart_size=chart, unknown=UNKNOWN)
     return made

@@ -69,7 +69,6 @@ async def list_feeds(service: Service, call: Call) -> Response:
     found = [one for one in views if search.lower() in one.change_feed_id.lower()]
     found.sort(key=lambda one: one.change_feed_id)
     listed = [_listed(service, view) for view in found[:FEEDS_MAX]]
-    alarms = (await service.alarms()).alarms if call.grant.may_administer() else []
     return await page(
         service,
         call,
@@ -78,7 +77,6 @@ async def list_feeds(service: Service, call: Call) -> Response:
         found=len(found),
         total=len(views),
         search=search,
-        alarms=[one for one in alarms if one.cleared_at is None],
     )
 
 

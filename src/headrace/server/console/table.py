@@ -5,7 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from headrace.server.console import consumers, feeds, operations, publishers, signing, static_files, tracing
+from headrace.server.console import (
+    consumers,
+    feeds,
+    operations,
+    publishers,
+    runbook,
+    signing,
+    static_files,
+    tracing,
+)
 from headrace.server.guard import May
 from headrace.server.http.event_stream import EVENTS_TYPE
 from headrace.server.http.table import Route
@@ -47,6 +56,9 @@ PAGES: Final = (
     _page(path="/console/processes", may=May.ADMINISTER, handler=operations.processes, summary="What processes say"),
     _page(path="/console/backup", may=May.ADMINISTER, handler=operations.backup, summary="What is known of backups"),
     _page(path="/console/alarms", may=May.ADMINISTER, handler=operations.alarms, summary="What needs a person"),
+    _page(
+        path="/console/runbook/{code}", may=May.LIST, handler=runbook.show_runbook, summary="What a code means",
+    ),
     _page(
         path="/console/sign-in", may=May.OPEN, handler=signing.show_form, query=signing.SignInQuery, summary="Sign in",
     ),

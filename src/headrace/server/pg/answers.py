@@ -259,7 +259,7 @@ def _slot_row(view: SlotView) -> Row:
         "slot_type": "logical",
         "database": options.database,
         "temporary": "t" if options.temporary else "f",
-        "active": "t" if view.active_pid is not None else "f",
+        "active": "t" if view.active else "f",
         "active_pid": str(view.active_pid) if view.active_pid is not None else None,
         "restart_lsn": lsn_text(view.restart) if view.restart is not None else None,
         "confirmed_flush_lsn": lsn_text(row.position),

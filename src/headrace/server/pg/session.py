@@ -90,9 +90,9 @@ class Session:
         except (ConnectionEnded, TimeoutError):
             pass
         except PgError as error:
-            self._wire.write(msg.error_response(error))
+            self._end_with(error)
         except HeadraceError as error:
-            self._wire.write(msg.error_response(pg_error(error, fatal=True)))
+            self._end_with(pg_error(error, fatal=True))
         except Exception:
             logger.exception("a session failed")
             failure = PgError(
@@ -103,6 +103,10 @@ class Session:
             self._wire.close()
             if self._asking is not None and self._asking.temporary:
                 await self._server.slots.drop_temporary(self._asking.temporary)
+
+    def _end_with(self, error: PgError) -> None:
+        logger.warning("a session was ended", state=error.state, detail=error.message, peer=self._wire.peer)
+        self._wire.write(msg.error_response(error))
 
     # -- start-up and login -------------------------------------------------------------------------------------------
 

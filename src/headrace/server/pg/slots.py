@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace.access.grants import Grant
-from headrace.entries.lsn import ZERO, Lsn
+from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.log.history import position_past
 from headrace.log.log import Log
@@ -54,10 +54,14 @@ class SlotOptions(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class SlotView(NamedTuple):
-    """A slot as ``pg_replication_slots`` shows it. ``restart``: from there on it holds; None where its place has gone."""
+    """A slot as ``pg_replication_slots`` shows it. ``restart``: from there on it holds; None where its place has gone.
+
+    ``active_pid``: of the session that uses it; None at another server, where it may be ``active`` too.
+    """
 
     row: SlotRow
     options: SlotOptions
+    active: bool
     active_pid: int | None
     restart: int | None
     lost: bool
@@ -93,6 +97,7 @@ class Slots:
         self._rows = log.metadata.slots
         self._holder = str(uuid.uuid4())
         self._held: dict[str, Held] = {}
+        self._temporary: set[str] = set()
         self._released = asyncio.Condition()
         self._moves: dict[str, SlotMove] = {}
         self._writing: asyncio.Task[None] | None = None
@@ -145,6 +150,8 @@ class Slots:
 
         if not await in_thread(partial(self._log.store.without_drops, make)):
             raise PgError(SqlState.DUPLICATE_OBJECT, f'replication slot "{name}" already exists')
+        if options.temporary:
+            self._temporary.add(name)
         logger.info("replication slot made", slot=name, plugin=plugin, subject=grant.subject)
         return row
 
@@ -189,27 +196,25 @@ class Slots:
         row = await asyncio.to_thread(self._rows.change, name, claim)
         if row is None:
             raise _missing(name)
+        try:
+            place = await asyncio.to_thread(self._place, row)
+        except BaseException:
+            if name not in self._held:
+                await self._give_back(row)
+            raise
         if name in self._held:  # another session was faster
             raise self._in_use(name)
-        held = self._held[name] = Held(row, _options(row), pid, ZERO, row.position, end)
-        try:
-            held.place = await asyncio.to_thread(self._place, row)
-        except BaseException:
-            await self.release(held)
-            raise
+        held = self._held[name] = Held(row, _options(row), pid, place, row.position, end)
         return held
 
     async def release(self, held: Held) -> None:
         """End the use of a slot; what was confirmed is durable afterwards, if the database can be written."""
         await self.settle()
-        name = held.row.name
-        if self._held.get(name) is held:
-            del self._held[name]
-        if not held.options.temporary:
-            try:
-                await asyncio.to_thread(self._rows.change, name, self._given_back)
-            except HeadraceError as error:  # it expires by itself
-                logger.error("a slot can't be given back", slot=name, detail=error.detail)
+        try:
+            await self._give_back(held.row)  # first: whoever takes it here afterwards claims it anew
+        finally:
+            if self._held.get(held.row.name) is held:
+                del self._held[held.row.name]
         async with self._released:
             self._released.notify_all()
 
@@ -257,6 +262,11 @@ class Slots:
             try:
                 for held in list(self._held.values()):
                     self.confirm(held, held.position, held.place)
+                for name in self._temporary - self._held.keys():
+                    self._moves[name] = SlotMove(name, 0, "")  # it moves nowhere, and was seen
+                    await asyncio.to_thread(self._rows.change, name, self._renewed)
+                if self._moves and self._writing is None:
+                    self._writing = asyncio.create_task(self._write())
                 await self.settle()
                 for held in list(self._held.values()):
                     row = await asyncio.to_thread(self._rows.change, held.row.name, self._renewed)
@@ -272,6 +282,14 @@ class Slots:
         if row.holder != self._holder:
             return row
         return row._replace(held_until_ms=self._clock.wall_ms() + HELD_MS)
+
+    async def _give_back(self, row: SlotRow) -> None:
+        if _options(row).temporary:  # its session has it still
+            return
+        try:
+            await asyncio.to_thread(self._rows.change, row.name, self._given_back)
+        except HeadraceError as error:  # it expires by itself
+            logger.error("a slot can't be given back", slot=row.name, detail=error.detail)
 
     def _given_back(self, row: SlotRow) -> SlotRow:
         return row._replace(holder="", held_until_ms=0) if row.holder == self._holder else row
@@ -293,7 +311,9 @@ class Slots:
                 if place is None or lost
                 else min(position_past(store, Lsn.parse(place.lsn)), row.position)
             )
-            found.append(SlotView(row, _options(row), held.pid if held is not None else None, restart, lost))
+            active = held is not None or (self._is_held_elsewhere(row) and not _options(row).temporary)
+            pid = held.pid if held is not None else None
+            found.append(SlotView(row, _options(row), active, pid, restart, lost))
         return found
 
     def _place(self, row: SlotRow) -> Lsn:
@@ -321,6 +341,7 @@ class Slots:
 
     async def _drop(self, name: str) -> None:
         self._moves.pop(name, None)
+        self._temporary.discard(name)
         await self.settle()
         if await asyncio.to_thread(self._rows.drop, name):
             logger.info("replication slot dropped", slot=name)

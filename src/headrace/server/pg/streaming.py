@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from headrace.log.log import Log
+from headrace.runtime.logs import get_logger
 from headrace.runtime.threads import in_thread
 from headrace.server.pg.messages import Status, clock_us, copy_both, keepalive, parse_status
 from headrace.server.pg.positions import Marks
@@ -20,6 +21,8 @@ from headrace.server.pg.walking import Chunk, Walk
 from headrace.server.pg.wire import ConnectionEnded, Wire
 from headrace.server.recording import Recorder, Step, subscriber
 from headrace.server.waits import Waits
+
+logger = get_logger("server.pg")
 
 TELL_EVERY_S: Final = 1.0
 """How often a client that has all is told how far the journal was walked, while nothing in it is for it."""
@@ -184,8 +187,9 @@ class Streaming:
         while True:
             silent_s = time.monotonic() - self._heard_s
             if silent_s >= timeout_s:
+                logger.warning("a stream whose client is silent is ended", slot=self._held.row.name)
                 self._wire.abort()
-                raise ConnectionEnded("terminating walsender process due to replication timeout")
+                raise ConnectionEnded
             if silent_s >= timeout_s / 2 and not self._pinged:
                 self._pinged = True
                 self._keep_alive(reply=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from typing import Final, cast
 
@@ -36,7 +37,10 @@ class Wire(asyncio.Protocol):
     # -- what the event loop says -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
+        """Take the transport. The system asks now and then whether the client's machine is there still."""
+        connection = transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._use(cast("asyncio.Transport", transport))
         self.connected.set()
 

@@ -77,8 +77,9 @@ def test_what_is_open_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "OPEN_MAX", 2)
     journal = Journal()
     open_now = Transactions(ZERO)
-    for name in "abc":
-        ended = open_now.follow(journal.append(1, [Wanted(name)]))
+    assert not open_now.follow(journal.append(1, [A]))
+    assert not open_now.follow(journal.append(1, [B]))
+    ended = open_now.follow(journal.append(1, [Wanted("c")]))
     assert [part.position for one in ended for part in one.parts] == [256], "the one silent for longest"
 
 

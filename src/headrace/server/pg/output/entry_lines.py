@@ -144,7 +144,9 @@ def _any_lines(form: _Form, local: list[bytes], ids: list[int], found: Fields) -
     """The lines of all entries whose fields were found; those of odd ones are empty."""
     opening, before_id, before_raft, behind = form
     lines: list[bytes] = []
-    rows = zip(local, ids, found.keys, found.values, found.ops, found.rests, strict=True)
+    are_json = _are_json([value for value in found.values if value])
+    values = _on_lines(found.values) if are_json else found.values
+    rows = zip(local, ids, found.keys, values, found.ops, found.rests, strict=True)
     for position, sequence_id, key, value, op, rest in rows:
         tail = tail_of(rest) if op >= 0 else None
         if tail is None:
@@ -152,7 +154,7 @@ def _any_lines(form: _Form, local: list[bytes], ids: list[int], found: Fields) -
                 found.odd.append(len(lines))
             lines.append(b"")
             continue
-        changes, instead = _changes(value)
+        changes, instead = (b',"changes":' + value, b"") if are_json and value else _changes(value)
         lines.append(
             b"".join(
                 (

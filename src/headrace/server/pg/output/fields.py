@@ -25,7 +25,6 @@ FORMS_MAX: Final = 1 << 14
 """Most pairs of sizes that a :class:`Fields` keeps the places for, 100 bytes each; then it begins anew."""
 
 _LSN_FIELD: Final = 40
-_APPEND_END: Final = b"\xa0\x06\x01"
 _CHECKSUM: Final = b"\x4a\x04"
 _STAMPED: Final = {0x10: False, 0x1A: True, 0x22: True, 0x40: False}
 """The tags of what is stamped the same on all entries of a frame, and whether a size follows them."""
@@ -151,25 +150,25 @@ def _stamped(body: bytes, at: int) -> bytes:
 
 
 def _part_by_part(body: bytes, at: int, end: int, stamped: bytes) -> tuple[bytes, bytes, int, bytes]:
-    """Return key, value, op and rest of the entry at ``at``; op -1 if it is laid out otherwise."""
+    """Return key, value, op and rest of the entry at ``at``; op -1 if it is laid out otherwise.
+
+    The size in front and the LSN are passed over: what is stamped would not be found if they were laid out otherwise.
+    """
+    size = end - at
+    at += 1 + _LSN_FIELD + (1 if size < 0x82 else 2 if size < 0x4003 else len(varint.encode(size - 4)))
     try:
-        size, at = varint.decode(body, at + 1)
-        if at + size != end or body[at : at + 2] != b"\x0a\x26":
-            return _ODD
-        at += _LSN_FIELD
         if not stamped or not body.startswith(stamped, at):
             return _ODD
         at += len(stamped)
-        if body.startswith(_APPEND_END, at):
+        if body[at] == 0xA0:
             at += 3
         key = value = b""
         has_key = body[at] == 0x32  # stamped as well where the producer named none: it is the sequence id
         if has_key:
             key, at = _sized(body, at + 1)
             at += 6
-        if body[at] != 0x28 or body[at + 1] > 1:
+        if body[at] != 0x28 or (op := body[at + 1]) > 1:
             return _ODD
-        op = body[at + 1]
         at += 2
         if not has_key:
             if body[at] != 0x32:
@@ -181,9 +180,8 @@ def _part_by_part(body: bytes, at: int, end: int, stamped: bytes) -> tuple[bytes
             if body[at : at + 2] != _CHECKSUM:
                 return _ODD
             at += 6
-        if at > end or (
-            at < end and (at + 1 == end or body[at + 1] < 6)
-        ):  # every field of a rest has a tag of two bytes
+        # Every field of a rest has a tag of two bytes.
+        if at != end and (at + 1 >= end or body[at + 1] < 6):
             return _ODD
     except (IndexError, JournalCorrupt):
         return _ODD
@@ -194,5 +192,13 @@ _ODD: Final = (b"", b"", -1, b"")
 
 
 def _sized(body: bytes, at: int) -> tuple[bytes, int]:
-    size, at = varint.decode(body, at)
+    size = body[at]
+    at += 1
+    if size >= 0x80:
+        more = body[at]
+        at += 1
+        if more >= 0x80:
+            size, at = varint.decode(body, at - 2)
+        else:
+            size += (more - 1) << 7
     return body[at : at + size], at + size

@@ -64,9 +64,11 @@ def tail_of(rest: bytes) -> Tail | None:
     if other is None:
         return None
     if members or index or is_last:
-        number = varint.decode(index, 0)[0] if index else 0
+        number = 0
+        if index:
+            number = index[0] if len(index) == 1 else varint.decode(index, 0)[0]
         members += b',"tx-index":%d,"tx-last":%b' % (number, b"true" if is_last else b"false")
-    return Tail(b"".join((other.first, members, other.last)), other.is_patch)
+    return Tail(other.first + members + other.last, other.is_patch)
 
 
 @lru_cache(maxsize=_KEPT_MAX)
