@@ -170,8 +170,7 @@ def slow(folder: Path, _: Cluster) -> set[Refusal]:
 class _Broken:
     """A service with a bug wherever it is touched, but for what counts requests, failed ones too."""
 
-    def __init__(self) -> None:
-        self.traffic = Traffic()
+    traffic = Traffic()
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("the secret of a row")
@@ -182,13 +181,10 @@ def broken(folder: Path, _: Cluster) -> set[Refusal]:
 
     async def main() -> set[Refusal]:
         met = set()
-        face = HttpFace(cast("Service", _Broken()))
-        transport = httpx.ASGITransport(face)
+        transport = httpx.ASGITransport(HttpFace(cast("Service", _Broken())))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            for ask in ASKS.values():
-                answer = await client.request(
-                    ask.call.partition(" ")[0], ask.path, params=ask.query, json=ask.body
-                )
+            for call, ask in ASKS.items():
+                answer = await client.request(call.split()[0], ask.path, params=ask.query, json=ask.body)
                 if answer.status_code != 200:
                     assert "secret" not in answer.text
                     met.add((ask.call, answer.status_code, code_of(answer)))
