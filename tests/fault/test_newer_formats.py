@@ -110,7 +110,8 @@ def test_value_that_looks_like_a_newer_frame_stops_nobody(journal: Path) -> None
 
 def test_metadata(journal: Path) -> None:
     with closing(sqlite3.connect(journal / METADATA_NAME)) as database, database:
-        database.execute("UPDATE format SET written_as = 9, readable_from = 7")
+        newer = METADATA.written_as + 1
+        database.execute("UPDATE format SET written_as = ?, readable_from = ?", (newer, newer))
     before = snapshot(journal)
     with pytest.raises(FormatTooNew, match=METADATA_NAME):
         Log.open(journal)
