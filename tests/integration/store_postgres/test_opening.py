@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StoreUnavailable, WriterStopped
+from headrace.wire.versions import LOG_TABLES
 from tests.integration.server.test_start import headrace, refused
 from tests.integration.store_postgres.shared import opened, started
 from tests.ports import free_port
@@ -16,6 +17,8 @@ from tests.servers import Feed, changes, serving
 from tests.waiting import wait_until
 
 RIGHTS = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA headrace_log TO"
+
+NEWER = LOG_TABLES.written_as + 1
 
 
 def serve(address: str) -> subprocess.CompletedProcess[str]:
@@ -116,11 +119,11 @@ def test_newer_format_is_refused_untouched(database: Database, tmp_path: Path) -
     with opened(database.dsn) as bench:
         bench.register("f")
         bench.append("f", "x")
-    database.sql("UPDATE headrace_log.format SET written_as = 8, readable_from = 7")
+    database.sql(f"UPDATE headrace_log.format SET written_as = {NEWER}, readable_from = {NEWER}")
     before = database.cluster.run("pg_dump", database=database.name).stdout
     said = refused(serve(database.dsn), "format-too-new", 3)
     assert "headrace_log" in said
-    assert "version 7" in said
+    assert f"version {NEWER}" in said
     after = database.cluster.run("pg_dump", database=database.name).stdout
     assert _rows(after) == _rows(before)
 
@@ -136,7 +139,7 @@ def test_server_that_runs_while_the_tables_are_changed_by_a_newer_one_stops_writ
     with opened(database.dsn) as bench:
         bench.register("f")
         bench.append("f", "x")
-        database.sql("UPDATE headrace_log.format SET written_as = 8, readable_from = 7")
+        database.sql(f"UPDATE headrace_log.format SET written_as = {NEWER}, readable_from = {NEWER}")
         with pytest.raises(WriterStopped):
             bench.append("f", "y")
         assert "newer Headrace" in str(bench.store.not_writable())
