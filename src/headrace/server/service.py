@@ -31,6 +31,7 @@ from headrace.server.schemas import Schemas
 from headrace.server.self_watch import SelfWatch
 from headrace.server.snapshots import Origin, Snapshots
 from headrace.server.tracing.cases import TraceCases
+from headrace.server.tracing.scanning import Scans
 
 logger = get_logger("server")
 
@@ -60,6 +61,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
         self._damage_ended = asyncio.Event()
         self.on_rotate = []
         self.progress = Recorder(log, self._clock)
+        self.scans = Scans()
         self.retention = Retention(log, self._clock, self._note_seen)
         self.histories = HistoryKeeper(log, self._clock, self.retention)
         self.hydrations = Hydrations(log, self._clock)
@@ -86,6 +88,7 @@ class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
     async def close(self) -> None:
         """End retention and write down what was gathered; call it before the log is closed."""
         self.stop_waiting()
+        await self.scans.close()
         if self._looking_again is not None:
             self.log.damage.end()
             self._damage_ended.set()

@@ -243,7 +243,7 @@ ROUTES: Final = (
     Route(
         method="GET", path="/feeds/{change-feed-id}/trace", may=May.LISTEN, handler=tracing.trace, query=tracing.TraceQuery,
         answer=Trace, summary="One entry's life: when it was appended, durable, delivered to whom, and acknowledged",
-        refusals=(errors.FeedNotFound, errors.JournalCorrupt),
+        refusals=(errors.FeedNotFound, errors.JournalCorrupt, errors.ServerBusy),
     ),
     Route(
         method="GET", path="/feeds", may=May.LIST, handler=_feeds, answer=doc.FeedList,

@@ -23,6 +23,7 @@ from headrace.server.tracing.finding import (
     scan_key,
     steps_of,
 )
+from headrace.server.tracing.scanning import Scans
 from headrace.wire.documents import rfc3339
 from headrace.wire.passages import decode_points, passage
 from headrace.wire.rendering import entry_out
@@ -41,6 +42,7 @@ class TraceCases(Core):
     """What became of an entry. A part of the service."""
 
     progress: Recorder
+    scans: Scans
 
     async def trace(self, feed: str, sequence_id: int, grant: Grant = EVERYTHING) -> Trace:
         """Return one entry's life, as far as it is known; an entry that is not there is an answer too. FeedNotFound."""
@@ -48,9 +50,9 @@ class TraceCases(Core):
         return await asyncio.to_thread(self._trace, tail, sequence_id, grant, None)
 
     async def trace_key(self, feed: str, key: bytes, grant: Grant = EVERYTHING) -> Trace:
-        """Return the life of the newest entry with this key, and which other entries have it. FeedNotFound."""
+        """Return the life of the newest entry with this key, and which other entries have it. FeedNotFound, ServerBusy."""
         tail = await self._fresh(feed)
-        scan = await asyncio.to_thread(scan_key, self.log.store, tail, key)
+        scan = await self.scans.run(scan_key, self.log.store, tail, key, self.scans.is_ending)
         if scan.sequence_ids:
             return await asyncio.to_thread(self._trace, tail, scan.sequence_ids[0], grant, scan)
         trace = self._empty(tail, None, "not-found", "no entry with this key was met")
