@@ -232,6 +232,41 @@ def test_the_tail_ends_with_the_token(server: SecuredServer) -> None:
     assert "the token has expired" in text
 
 
+def test_signing_out_ends_the_tail_of_the_same_session(server: SecuredServer) -> None:
+    """Nothing that is appended afterwards is sent to it."""
+    with (
+        signed_in(server, server.issuer.token()) as (client, key),
+        client.stream("GET", f"/console/feeds/{OTHER}/tail?after=5") as answer,
+    ):
+        pieces = answer.iter_text()
+        text = next(pieces)
+        assert "event: feed" in text
+        assert sign_out(server, client, key) == 303
+        billing = Feed(server, OTHER)
+        assert billing.post({"changes": {"uuid": "after-sign-out"}}).status_code == 200
+        text += "".join(pieces)
+    assert "event: error" in text
+    assert "nobody is signed in here" in text
+    assert "after-sign-out" not in text
+
+
+def test_a_tail_to_which_nothing_is_appended_ends_with_its_session_too(server: SecuredServer) -> None:
+    """It is looked for at every comment."""
+    with (
+        signed_in(server, server.issuer.token()) as (client, key),
+        client.stream("GET", f"/console/feeds/{FEED}/tail?after=5") as answer,
+    ):
+        pieces = answer.iter_text()
+        assert "event: feed" in next(pieces)
+        assert sign_out(server, client, key) == 303
+        assert "nobody is signed in here" in "".join(pieces)
+
+
+def sign_out(server: SecuredServer, client: httpx.Client, key: str) -> int:
+    headers = {**FORM, "Origin": server.url}
+    return client.post("/console/sign-out", content=f"form-key={key}", headers=headers).status_code
+
+
 def test_signing_in_leads_nowhere_else(server: SecuredServer) -> None:
     token = server.issuer.token()
     for to in (

@@ -76,6 +76,12 @@ async def sign_out(service: Service, call: Call) -> Response:
     return answer
 
 
+async def check_session(call: Call) -> None:
+    """Raise Unauthenticated if the session that asked has ended since, whatever ended it; Forbidden, KeysUnavailable."""
+    encrypted = call.request.scope["scheme"] == "https"
+    await _sessions(call).find(session_of(call.request.headers.get("cookie", ""), encrypted=encrypted))
+
+
 def _sessions(call: Call) -> Sessions:
     found = call.request.scope[SESSIONS]
     if not isinstance(found, Sessions):
