@@ -64,7 +64,7 @@ async def release(service: Service, call: Call) -> Response:
         call.request.headers.get("content-type", ""), await call.bodies.read(call.request, FORM_BYTES_MAX)
     )
     check_form_key(session_of_scope(call.request), fields)
-    done = await service.release(call.path["agent-id"])
+    done = await service.release(call.path["agent-id"], call.grant)
     return RedirectResponse(f"/console/publishers?released={quote(done.agent_id, safe='')}", 303)
 
 

@@ -105,7 +105,7 @@ async def _alarms(service: Service, call: Call) -> Response:
 
 
 async def _release(service: Service, call: Call) -> Response:
-    return _document(await service.release(call.path["agent-id"]))
+    return _document(await service.release(call.path["agent-id"], call.grant))
 
 
 async def _healthz(service: Service, call: Call) -> Response:
