@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
+from headrace.runtime.facts import BACKUP_LAG, BACKUP_WINDOW_BEGIN, BACKUP_WINDOW_END
 from tests.integration.console.browser import chromium, tab
 from tests.integration.console.shop import Shop
 from tests.reports import report
@@ -180,6 +181,21 @@ def test_processes_alarms_and_backup_say_what_is_known(shop: Shop, browser: Brow
         )
         shown.go("/console/publishers")
         expect(shown.page.get_by_role("row", name=re.compile("vmapi-db-1"))).to_contain_text("4,210")
+
+
+def test_a_report_with_impossible_numbers_leaves_the_page_as_it_is(shop: Shop) -> None:
+    body = report("", waiting=1)
+    body["facts"] = {BACKUP_WINDOW_BEGIN.name: -1e300, BACKUP_WINDOW_END.name: 1e300, BACKUP_LAG.name: 1e300}
+    try:
+        shop.server.http.put("/reports/backup/mad", json=body).raise_for_status()
+        for path in ("/console/backup", "/console/processes"):
+            page = shop.server.http.get(path)
+            assert page.status_code == 200
+            assert "mad" in page.text
+            assert "archive-1" in page.text
+    finally:
+        body["facts"] = {}
+        shop.server.http.put("/reports/backup/mad", json=body).raise_for_status()
 
 
 def test_release_works_by_keyboard_alone(shop: Shop, browser: Browser) -> None:
