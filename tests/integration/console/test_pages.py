@@ -198,6 +198,24 @@ def test_a_report_with_impossible_numbers_leaves_the_page_as_it_is(shop: Shop) -
         shop.server.http.put("/reports/backup/mad", json=body).raise_for_status()
 
 
+def test_a_link_that_says_who_was_released_is_not_taken_at_its_word(shop: Shop) -> None:
+    feed = Feed(shop.server, "shop::stuck")
+    feed.agent = "twice-db-1"
+    assert feed.register().status_code == 200
+    assert feed.post({"changes": {"uuid": "one"}}).status_code == 200
+    assert feed.post({"changes": {"uuid": "twice"}, "sequence-id": 1}).status_code == 409
+
+    def notice(who: str) -> bool:
+        page = shop.server.http.get("/console/publishers", params={"released": who})
+        assert page.status_code == 200
+        return "is lifted" in page.text
+
+    assert not notice("twice-db-1"), "it stands in quarantine"
+    assert not notice("nobody-knows-it")
+    assert shop.server.http.post("/publishers/twice-db-1/release").status_code == 200
+    assert notice("twice-db-1")
+
+
 def test_release_works_by_keyboard_alone(shop: Shop, browser: Browser) -> None:
     agent = shop.quarantine()
     with tab(browser, shop.server.url) as shown:
