@@ -1,4 +1,4 @@
-"""What processes say of themselves (``PUT /reports/…``): kept for people, with the alarm ``stalled`` while one is stuck.
+"""What processes say of themselves (``PUT /reports/…``): kept for people, with an alarm while one is stuck or has failed.
 
 Nothing is decided by a report. The newest stand in memory and are written now and then, so that many processes cost little.
 """
@@ -13,13 +13,13 @@ import msgspec
 
 from headrace.access.grants import EVERYTHING, Grant, require
 from headrace.entries.feed import check_agent_id, check_feed_id
-from headrace.errors import Forbidden, InvalidRequest, ServerBusy, Stalled
+from headrace.errors import Forbidden, InvalidRequest, ServerBusy, StoreUnavailable
 from headrace.log.log import Log
 from headrace.log.metadata.contract import ReportRow
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
-from headrace.server.core import try_to_keep
 from headrace.server.guard import May, check_call, tenant_of
+from headrace.server.process_alarms import AlarmKey, change_alarms, due_alarms, standing_alarms
 from headrace.wire.documents import rfc3339
 from headrace.wire.report_documents import KINDS, Reported, ReportIn, ReportList, ReportView
 
@@ -41,7 +41,7 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _Known:
-    """The newest report of a process. ``alarms``: feed -> detail of what stands; None: not looked at since the start.
+    """The newest report of a process. ``alarms``: what stands, with its detail; None: not looked at since the start.
 
     ``telling`` is held while alarms are written, so that of two reports the later one has the last word.
     """
@@ -49,7 +49,7 @@ class _Known:
     row: ReportRow
     states: tuple[object, ...] = ()
     written_at_ms: int = 0
-    alarms: dict[str, str] | None = None
+    alarms: dict[AlarmKey, str] | None = None
     telling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -139,26 +139,20 @@ class Reports:
             del self._known[key]
 
     async def _tell(self, known: _Known, report: ReportIn) -> None:
-        """Raise an alarm for each feed at which the process is stuck, and clear those that are over."""
+        """Raise the alarms that the report is reason for, and clear those that are over; what fails is done by the next."""
         kind, name = known.row.kind, known.row.name
-        stuck: dict[str, str] = {}
-        if report.state != "ending":
-            for work in report.works:
-                if work.state == "stuck":
-                    why = f"the {kind} {name} on {report.host}: {work.name} does not move since {work.since}: {work.detail}"
-                    stuck[work.feed] = f"{stuck[work.feed]}; {why}" if work.feed in stuck else why
-        if known.alarms == stuck:
+        due = due_alarms(kind, name, report)
+        if known.alarms == due:
             return
-        now_ms, metadata = self._clock.wall_ms(), self._log.metadata
-        who = name if kind == "agent" else f"{kind} {name}"
-        if known.alarms is None:
-            await try_to_keep(metadata.clear_alarms, Stalled.code, agent_id=who, now_ms=now_ms)
-        for feed in (known.alarms or {}).keys() - stuck.keys():
-            await try_to_keep(metadata.clear_alarms, Stalled.code, agent_id=who, now_ms=now_ms, feed=feed)
-        for feed, detail in stuck.items():
-            if known.alarms is None or known.alarms.get(feed) != detail:
-                await try_to_keep(metadata.raise_alarm, Stalled.code, detail, now_ms, feed=feed, agent_id=who)
-        known.alarms = stuck
+        metadata = self._log.metadata
+        try:
+            if known.alarms is None:
+                known.alarms = await standing_alarms(metadata, kind, name)
+            await change_alarms(metadata, self._clock.wall_ms(), known.alarms, due)
+        except StoreUnavailable as error:
+            logger.error("the metadata database can't be written", detail=error.detail)
+        else:
+            known.alarms = due
 
 
 def _view(row: ReportRow, now_ms: int) -> ReportView:
@@ -167,7 +161,7 @@ def _view(row: ReportRow, now_ms: int) -> ReportView:
     return ReportView(
         kind=row.kind,
         name=row.name,
-        state="gone" if gone else report.state,
+        state="gone" if gone and report.state != "failed" else report.state,
         reported_at=rfc3339(row.reported_at_ms),
         report=report,
     )

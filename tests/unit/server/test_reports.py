@@ -81,6 +81,45 @@ async def test_a_restarted_server_clears_what_is_over(log: Log, clock: ManualClo
     assert standing(log) == []
 
 
+def failed(code: str = "feed-owned", feed: str = "shop") -> ReportIn:
+    return msgspec.convert(report(feed, "failed") | {"code": code, "detail": "why it ended"}, ReportIn)
+
+
+async def test_a_failure_is_an_alarm_of_its_own_code_until_the_process_is_well(
+    reports: Reports, clock: ManualClock, log: Log
+) -> None:
+    await reports.keep("agent", "a", said(state="stuck"))
+    await reports.keep("agent", "a", failed())
+    assert standing(log) == [("feed-owned", "shop", "agent a")]
+    assert "the agent a on db1 has ended with an error: why it ended" in log.metadata.alarms()[0].detail
+    clock.ms += GONE_AFTER_MS + 1
+    assert [one.state for one in (await reports.view()).reports] == ["failed"], "why it is gone is known"
+    await reports.keep("agent", "a", failed("agent-fenced"))
+    assert standing(log) == [("agent-fenced", "shop", "agent a")]
+    await Reports(log, clock).keep("agent", "a", said(state="idle"))
+    assert standing(log) == [], "by a server that was restarted meanwhile"
+
+
+async def test_a_report_clears_no_alarm_that_is_not_its_own(reports: Reports, log: Log) -> None:
+    log.metadata.raise_alarm("duplicate-entry", "quarantined", 1, feed="shop", agent_id="a")
+    log.metadata.raise_alarm("place-lost", "its place", 1, feed="shop", agent_id="a")
+    for one in (failed("duplicate-entry"), said(state="idle"), said(state="ending")):
+        await reports.keep("agent", "a", one)
+    assert sorted(standing(log)) == [("duplicate-entry", "shop", "a"), ("place-lost", "shop", "a")]
+
+
+async def test_a_process_of_many_feeds_dies_once(reports: Reports, log: Log) -> None:
+    many = report("shop", "failed") | {"code": "source-unfit"}
+    many["works"] = [report(feed)["works"][0] for feed in ("shop", "shop-2", "shop-3")]
+    await reports.keep("agent", "a", msgspec.convert(many, ReportIn))
+    assert standing(log) == [("source-unfit", "", "agent a")]
+
+
+def test_a_code_is_a_code() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        failed("<b>")
+
+
 async def test_equal_reports_are_written_now_and_then(reports: Reports, log: Log, clock: ManualClock) -> None:
     def written() -> int:
         return log.metadata.reports.all()[0].reported_at_ms
