@@ -6,7 +6,7 @@ They stand in the metadata database, where people and every server look; here is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headrace.errors import HeadraceError, Stalled
 from headrace.log.metadata.contract import AlarmRow, Metadata
@@ -35,11 +35,11 @@ def due_alarms(kind: str, name: str, report: ReportIn) -> dict[AlarmKey, str]:
     return due
 
 
-async def standing_alarms(metadata: Metadata, kind: str, name: str) -> dict[AlarmKey, str]:
-    """Return the alarms of a process that stand, with their details; StoreUnavailable."""
+def own_alarms(rows: Iterable[AlarmRow], kind: str, name: str) -> dict[AlarmKey, str]:
+    """Return those alarms of ``rows`` that are a process's and stand, with their details."""
     return {
         (row.code, row.feed, row.agent_id): row.detail
-        for row in await asyncio.to_thread(metadata.alarms)
+        for row in rows
         if row.cleared_at_ms is None and _is_of(row, kind, name)
     }
 
