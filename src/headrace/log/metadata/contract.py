@@ -109,8 +109,11 @@ class ReportRows(Protocol):
     def all(self) -> list[ReportRow]:
         """Return the last report of every process, by kind and name."""
 
-    def forget(self, reported_before_ms: int, rows_max: int) -> int:
-        """Remove reports that are older, so many at most, and return how many."""
+    def forget(self, reported_before_ms: int, rows_max: int) -> list[tuple[str, str]]:
+        """Remove reports that are older, so many at most, and return (kind, name) of each, the oldest first."""
+
+    def drop(self, kind: str, name: str) -> None:
+        """Remove a report; nothing happens if there is none. A damaged row goes too."""
 
 
 class SlotRows(Protocol):

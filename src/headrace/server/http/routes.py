@@ -272,6 +272,10 @@ ROUTES: Final = (
         bodies=(ReportIn,), answer=Reported, summary="What a long-running process says of itself, every few seconds",
     ),
     Route(
+        method="DELETE", path="/reports/{kind}/{name}", may=May.ADMINISTER, handler=reports.remove_report, answer=None,
+        status=204, summary="Forget a process that is gone for good, and clear its alarms",
+    ),
+    Route(
         method="GET", path="/reports", may=May.ADMINISTER, handler=reports.list_reports, answer=ReportList,
         summary="What every agent, capture, listener, backup and pipeline last said of itself",
     ),
