@@ -54,6 +54,8 @@ def listener_trace(sought: Sought, row: ListenerRow, progress: Sequence[Progress
     rows = [one for one in progress if one.incarnation == sought.incarnation]
     steps = _steps(rows, sought.sequence_id)
     known = row.sequence_id if row.incarnation == sought.incarnation else None
+    if known is not None and known < sought.sequence_id:  # it moved back, or a crash lost where it had been
+        steps = steps._replace(acked=None)
     place = max((one for one in (known, steps.reached) if one is not None), default=None)
     return _told(
         TraceConsumer(
