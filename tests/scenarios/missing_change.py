@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -45,9 +46,9 @@ class Stage:
     def set(self) -> None:
         """Start every publisher and listener, let each deliver something, then break what is to be broken."""
         port = int(self.server.address.rpartition(":")[2])
-        for name in ("cut-off", "listener-cut-off"):
+        for name in ("orders", "listener-cut-off"):
             self.lines[name] = self._stack.enter_context(Proxy("127.0.0.1", port))
-        for name in ("crashed", "cut-off", "refused", "taken"):
+        for name in ("crashed", "orders", "refused", "taken"):
             shop = self.shops[name] = Shop(self.folder / f"{name}.db", name)
             shop.write(1)
             line = self.lines.get(name)
@@ -61,6 +62,7 @@ class Stage:
             assert self.feed(name).listener(LISTENER).status_code == 200
         for name in self.agents:
             wait_until(lambda name=name: self.head(name) > 0, SETTLED_S_MAX, what=f"{name} to be delivered")
+        assert self.feed("orders").listener(LISTENER).status_code == 200
         for shop in self.shops.values():
             wait_until(lambda shop=shop: shop.backlog() == 0, SETTLED_S_MAX, what="nothing to wait")
         self._break()
@@ -74,8 +76,7 @@ class Stage:
         with self.database.connect() as app:
             app.execute("CREATE TABLE item (id integer PRIMARY KEY, name text)")
         words = ["publisher", "attach", self.database.dsn, "--table", "item", "--feed", "source-cut-off"]
-        done = forks.run([*forks.HEADRACE, *words], capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stderr
+        assert headrace(*words).returncode == 0
         line = self._stack.enter_context(Proxy("127.0.0.1", self.database.cluster.port))
         self.lines["source-cut-off"] = line
         dsn = f"postgresql://postgres@127.0.0.1:{line.port}/{self.database.name}"
@@ -95,7 +96,7 @@ class Stage:
         self.agents["crashed"].kill()
         for line in self.lines.values():
             line.cut()
-        for name in ("crashed", "cut-off"):
+        for name in ("crashed", "orders"):
             self.shops[name].write(1)
         self.insert(2)
         for name in ("listener-away", "listener-cut-off"):
@@ -153,9 +154,16 @@ class Stage:
         return html.unescape(answer.text)
 
 
-def headrace(*words: str) -> subprocess.CompletedProcess[str]:
+def headrace(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a person does."""
-    return forks.run([*forks.HEADRACE, *words], capture_output=True, text=True, timeout=120, check=False)
+    return forks.run(
+        [*forks.HEADRACE, *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @contextmanager

@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from headrace.wire.documents import ms_of_rfc3339
 from tests.postgres import Cluster, Database
 from tests.scenarios.listeners import post
-from tests.scenarios.missing_change import LISTENER, NO_ROOM, SHORT, Stage, staged
+from tests.scenarios.missing_change import LISTENER, NO_ROOM, SHORT, Stage, headrace, staged
 from tests.servers import code_of
 from tests.waiting import wait_until
 
@@ -75,8 +78,8 @@ SCENARIOS = {
         rf"the agent agent-of-crashed has not reported since {TIME}: it does not run, or can't reach the server",
     ),
     "the publisher-agent is partitioned off from the API": Scenario(
-        "cut-off", ("--key", '["main","item",2]'), "not-found",
-        rf"the agent agent-of-cut-off has not reported since {TIME}: it does not run, or can't reach the server",
+        "orders", ("--key", '["main","item",2]'), "not-found",
+        rf"the agent agent-of-orders has not reported since {TIME}: it does not run, or can't reach the server",
     ),
 }  # fmt: skip
 """In the order in which they are asked about: what needs 30 s to be noticed comes last."""
@@ -143,3 +146,82 @@ def drop(stage: Stage) -> None:
 
 BEFORE = {"no-room": refuse, "beyond-retention": drop}
 """What is done before a scenario is asked about."""
+
+
+def test_the_walk_of_the_howto_prints_what_it_shows(stage: Stage) -> None:
+    """Each block of the walk is run, and its lines compared: times, places and process ids differ."""
+    asked, status, at_agent, again = walk()
+    wait_until(
+        lambda: "has not reported" in printed(stage, asked[0]), TOLD_S_MAX, what="the agent to be gone"
+    )
+    for block in (asked, status, at_agent):
+        check_block(stage, block)
+    stage.lines["orders"].resume()
+    polled = wait_until(lambda: new_entry(stage), TOLD_S_MAX, what="the change to be delivered")
+    assert polled
+    wait_until(
+        lambda: "posted all" in (shown := printed(stage, again[0])) and " delivered " in shown, TOLD_S_MAX
+    )
+    check_block(stage, again)
+    steps = {one["step"]: ms_of_rfc3339(one["by"]) for one in stage.trace("orders", *ORDERED)[1]["steps"]}
+    assert steps["marked"] - steps["committed"] < steps["posted"] - steps["marked"], (
+        "it was marked long before"
+    )
+
+
+ORDERED = ("--key", '["main","item",2]')
+
+
+def walk() -> list[list[str]]:
+    """The blocks of the walk: a command, and the lines that it prints."""
+    text = (Path(__file__).parents[2] / "docs" / "howto" / "debug-a-missing-change.md").read_text("utf-8")
+    section = text.split("## A walk", 1)[1].split("\n## ", 1)[0]
+    return [
+        block.strip().splitlines()
+        for block in re.findall(r"```\n(.*?)```", section, re.DOTALL)
+        if block.startswith("$ headrace ")
+    ]
+
+
+def new_entry(stage: Stage) -> bool:
+    """Poll as the listener does; whether the newest entry was given."""
+    feed = stage.feed("orders")
+    answer = feed.poll(stage.head("orders") - 1, LISTENER)
+    return answer.status_code == 200 and "waited for" not in answer.text and '"name":"name 2' in answer.text
+
+
+def printed(stage: Stage, line: str) -> str:
+    """What the command of a block prints."""
+    _, *words = shlex.split(line.removeprefix("$ "))
+    if words[0] == "agent":
+        words = [str(stage.folder / "orders" / "agent.toml") if one == "agent.toml" else one for one in words]
+        return headrace(*words, HEADRACE_DSN=stage.shops["orders"].dsn).stdout
+    return headrace(*words, "--server", stage.server.url).stdout
+
+
+def check_block(stage: Stage, block: list[str]) -> None:
+    """Check that the lines of a block are printed, in its order; there may be others between them."""
+    lines = iter([blurred(line) for line in printed(stage, block[0]).splitlines()])
+    seen: list[str] = []
+    for wanted in map(blurred, block[1:]):
+        for line in lines:
+            seen.append(line)
+            if line == wanted:
+                break
+        else:
+            raise AssertionError(f"{wanted!r} is not in {seen}")
+
+
+def blurred(line: str) -> str:
+    """A line without what differs from run to run."""
+    for pattern, stands_for in (
+        (TIME, "TIME"),
+        (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
+        (r"0x[0-9a-f]+|[0-9a-f]{16}(\.seg|\.\d+\.\d+)", "PLACE"),
+        (r"(gone|agent-of-orders)\s.*?(\S+ \d+)\s+last heard", r"\1 HOST last heard"),
+        (r"[+-]\d+\.\d+ s", "LATER"),
+        (r"\d+", "N"),
+        (r"\s+", " "),
+    ):
+        line = re.sub(pattern, stands_for, line)
+    return line.strip()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from headrace.access.grants import EVERYTHING, Grant
 from headrace.entries.hlc import to_ms
+from headrace.errors import DiskReserve
 from headrace.log.metadata.contract import ListenerRow, ProgressRow, SubscriberRow
 from headrace.log.tail import FeedTail
 from headrace.server.operators import OperatorCases
@@ -74,10 +75,19 @@ class TraceCases(OperatorCases):
         if trace.state == "beyond-head" or trace.scanned_from is not None:
             shown = reports if grant.may_administer() else None
             alarms = (await self.alarms()).alarms if grant.may_administer() else None
-            trace.source = source_of(tail, shown, alarms, self.readiness().reasons)
+            not_ready = [*self.readiness().reasons, *await asyncio.to_thread(self._no_room)]
+            trace.source = source_of(tail, shown, alarms, not_ready)
         backups = {one.name for one in reports if one.kind == "backup"}
         trace.steps = [*trace.steps, *archived_steps(trace.consumers, backups)]
         return trace
+
+    def _no_room(self) -> list[str]:
+        """A full disk refuses appends and leaves the server ready: readers go on."""
+        try:
+            self.log.store.check_room(1)
+        except DiskReserve as error:
+            return [f"{error.detail} ({error.code})"]
+        return []
 
     def _trace(self, tail: FeedTail, sequence_id: int, grant: Grant, scan: Scan | None) -> Trace:
         store = self.log.store
