@@ -14,7 +14,7 @@ from headrace.client.credential import read_token
 from headrace.client.tracing import TraceClient
 from headrace.errors import Usage
 from headrace.wire.documents import ms_of_rfc3339
-from headrace.wire.trace_documents import Trace, TraceConsumer, TraceSpan
+from headrace.wire.trace_documents import Trace, TraceConsumer, TraceSource, TraceSpan
 
 if TYPE_CHECKING:
     from headrace.archive.moments.catalogue import Archive
@@ -142,6 +142,18 @@ def _lines(found: Trace, archived: dict[str, Any] | None) -> Iterator[str]:
         yield from _consumer(consumer, origin)
     if archived is not None:
         yield _archive_line(archived)
+    if found.source is not None:
+        yield from _source(found.source, label="not yet here" if found.state == "retained" else "source")
+
+
+def _source(source: TraceSource, *, label: str) -> Iterator[str]:
+    """What keeps entries from being appended; ``label`` stands before it."""
+    owner = "shared" if source.shared else f"owner {source.owner or 'nobody'}, epoch {source.epoch}"
+    yield f"  publisher    {owner}"
+    for sentence in source.words:
+        yield f"  {label:<12} {sentence}"
+    for alarm in source.alarms or ():
+        yield f"  alarm        {alarm.code}, since {alarm.raised_at}: {alarm.detail}"
 
 
 def _consumer(one: TraceConsumer, origin: str | None) -> Iterator[str]:

@@ -145,7 +145,7 @@ class FeedRelay:
         except MISPLACED as stop:
             raise await self._ended(stop, place) from None
         self._log.info("joined the feed", **place._asdict(), resume=resume._asdict())
-        self._check_at, self._copy_at, self._marked_at_ms = 0.0, 0.0, None
+        self._check_at, self._copy_at = 0.0, 0.0  # what was marked while the server was away keeps its time
         self._stored = False  # claiming a feed takes its alarm back
         self._work.set_position(place.next_sequence_id - 1)
         self._joined = Joined(place, generation)

@@ -190,8 +190,7 @@ class ReaderCases(Core):
             str(lsn) if lsn is not None else None,
             self._clock.wall_ms(),
         )
-        who_moved = recording.listener(listener_id, feed)
-        self.progress.passed(who_moved, recording.Step.ACKED, place.sequence_id, place.incarnation)
+        self.progress.reported(recording.listener(listener_id, feed), place.sequence_id, place.incarnation)
         return doc.Position(
             listener_id=listener_id,
             change_feed_id=feed,

@@ -19,7 +19,7 @@ from headrace.log.metadata.rows import Key
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
 from headrace.server.core import try_to_keep
-from headrace.wire.passages import Point, decode_points, encode_points, extended
+from headrace.wire.passages import Point, decode_points, encode_points, extended, returned
 
 logger = get_logger("server")
 
@@ -75,11 +75,20 @@ def subscriber(who: tuple[str, str]) -> Traveller:
 
 @dataclass(slots=True)
 class _Noted:
-    """What of one consumer waits to be written. ``incarnation``: of the feed; another one makes all before it void."""
+    """What of one consumer waits to be written. ``incarnation``: of the feed; another one makes all before it void.
+
+    ``back_to``: the earliest place to which it went back meanwhile, None if it did not: what is written behind that is void.
+    """
 
     incarnation: str
     wanted: str
     points: list[Point] = field(default_factory=list)
+    back_to: int | None = None
+
+    def go_back(self, place: int) -> None:
+        """Note that all behind ``place`` is still to come."""
+        self.back_to = place if self.back_to is None else min(self.back_to, place)
+        self.points = returned(self.points, place)
 
 
 _Key = tuple[str, str, str, str, str]
@@ -110,15 +119,30 @@ class Recorder:
             await self.write()
 
     def asked(self, who: Traveller, step: Step, place: int, incarnation: str = "", wanted: str = "") -> None:
-        """Note that ``who`` begins behind ``place``: it has had what lies before it, or passes over it."""
-        self._note(who, step, place, incarnation, wanted, skipped=True)
+        """Note that ``who`` begins behind ``place``: it has had what lies before it, or passes over it.
+
+        What it had been given behind that is to come again.
+        """
+        self._note(who, step, place, incarnation, wanted, skipped=True, back=True)
+
+    def reported(self, who: Traveller, place: int, incarnation: str) -> None:
+        """Note that ``who`` says it is done with all up to ``place``, and with nothing behind: it may move back."""
+        self._note(who, Step.ACKED, place, incarnation, "", skipped=False, back=True)
 
     def passed(self, who: Traveller, step: Step, place: int, incarnation: str = "", wanted: str = "") -> None:
         """Note that the step is done with all that ``who`` wants up to ``place``, behind where it had been."""
         self._note(who, step, place, incarnation, wanted, skipped=False)
 
     def _note(
-        self, who: Traveller, step: Step, place: int, incarnation: str, wanted: str, *, skipped: bool
+        self,
+        who: Traveller,
+        step: Step,
+        place: int,
+        incarnation: str,
+        wanted: str,
+        *,
+        skipped: bool,
+        back: bool = False,
     ) -> None:
         key = (*who, step.value)
         noted = self._noted.get(key)
@@ -128,7 +152,10 @@ class Recorder:
                     self._has_room = False
                     logger.warning("it is not noted how far some consumers are", waiting_max=NOTED_MAX)
                 return
-            noted = self._noted[key] = _Noted(incarnation, wanted)
+            kept = noted.back_to if noted is not None and noted.incarnation == incarnation else None
+            noted = self._noted[key] = _Noted(incarnation, wanted, back_to=kept)
+        if back:
+            noted.go_back(place)
         points = noted.points
         if points and place <= points[-1].place:
             return
@@ -168,6 +195,8 @@ class Recorder:
             for key, noted in taken.items():
                 newer = self._noted.get(key)
                 if newer is None or (newer.incarnation, newer.wanted) == (noted.incarnation, noted.wanted):
+                    if newer is not None and newer.back_to is not None:
+                        noted.go_back(newer.back_to)
                     points = [*noted.points, *(newer.points if newer is not None else ())]
                     noted.points = extended([], points, POINTS_NOTED_MAX)
                     self._noted[key] = noted
@@ -203,7 +232,7 @@ def _moved(key: Key, row: ProgressRow | None, noted: _Noted) -> ProgressRow | No
             known = decode_points(row.points)
         if row.wanted != noted.wanted:  # what the filter before took away is not known any more
             known = [point._replace(skipped=True) for point in known]
-    points = extended(known, noted.points)
+    points = extended(known if noted.back_to is None else returned(known, noted.back_to), noted.points)
     if row is not None and points == known and row.wanted == noted.wanted:
         return None
     consumer, subject, name, feed, step = key

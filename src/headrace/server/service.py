@@ -21,7 +21,6 @@ from headrace.server import self_watch
 from headrace.server.following import Looks
 from headrace.server.hydration import Hydrations
 from headrace.server.metrics.measured import Measured
-from headrace.server.operators import OperatorCases
 from headrace.server.publishers import PublisherCases
 from headrace.server.readers import ReaderCases
 from headrace.server.recording import Recorder
@@ -39,7 +38,7 @@ DAMAGE_LOOK_EVERY_S: Final = 3600.0
 """How often it is looked whether damage that an alarm tells of is still there; and once at start."""
 
 
-class Service(PublisherCases, ReaderCases, OperatorCases, TraceCases):
+class Service(PublisherCases, ReaderCases, TraceCases):
     """The server's use cases over one log."""
 
     def __init__(

@@ -58,6 +58,14 @@ def extended(points: Sequence[Point], new: Sequence[Point], points_max: int = PO
     return found
 
 
+def returned(points: Sequence[Point], place: int) -> list[Point]:
+    """Return what is still true once the consumer has gone back to ``place``: nothing behind that is passed any more."""
+    kept = [one for one in points if one.place <= place]
+    if len(kept) < len(points) and (not kept or kept[-1].place < place):
+        kept.append(points[len(kept)]._replace(place=place))  # by then it had passed what lies up to here
+    return kept
+
+
 def _thin(points: list[Point]) -> None:
     """Take the point away whose absence says the least: whose interval is then the shortest, measured by its age."""
     now = points[-1].at_ms

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.wire.documents import Answer
+from headrace.wire.documents import AlarmView, Answer
+from headrace.wire.report_documents import WorkReport
 
 
 class TraceStep(Answer):
@@ -79,12 +80,53 @@ class TraceConsumer(Answer):
     detail: str
 
 
+class TraceWork(Answer):
+    """What an agent or a capture said last of its work at the feed, and when.
+
+    ``state``: the process's where that is ``gone`` (no report for 30 seconds), ``ending`` or ``failed``, else the work's.
+    """
+
+    kind: str
+    name: str
+    state: str
+    reported_at: str
+    work: WorkReport
+
+
+class TraceQuarantine(Answer):
+    """A publisher that is refused until an operator releases it, and the entry that it posted again."""
+
+    agent_id: str
+    sequence_id: int
+    since: str
+
+
+class TraceSource(Answer):
+    """What is known of where entries that are not there would come from.
+
+    ``words``: all of it in sentences. ``owner``: who may append, empty for a shared feed. ``works`` and ``alarms`` (those
+    that stand and concern the feed) are None where the token may not see them. ``not_ready``: why nothing is appended now.
+    """
+
+    words: Sequence[str]
+    owner: str
+    epoch: int
+    shared: bool
+    quarantines: Sequence[TraceQuarantine]
+    works: Sequence[TraceWork] | None
+    alarms: Sequence[AlarmView] | None
+    not_ready: Sequence[str]
+
+
 class Trace(Answer):
     """One entry's life. ``state``: ``retained``; ``dropped`` (retention took it); ``lost`` (a repair, or a rebuild from a
     backup); ``damaged``; ``beyond-head`` (there is no such entry yet); ``not-found`` (no entry with this key was met).
 
     ``same_key``: for a key, the sequence ids of the newest entries with it, newest first; ``scanned_from`` is the oldest
     sequence id that was looked at for it. What ``state`` keeps from being told is None or empty.
+
+    ``source``: what keeps entries from being appended, for an entry that is not there yet, and for a key, of which a newer
+    change may be on its way.
     """
 
     change_feed_id: str
@@ -106,3 +148,4 @@ class Trace(Answer):
     consumers: Sequence[TraceConsumer] = ()
     same_key: Sequence[int] = ()
     scanned_from: int | None = None
+    source: TraceSource | None = None

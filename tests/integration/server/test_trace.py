@@ -224,3 +224,32 @@ def test_a_row_that_an_agent_relayed_shows_its_commit_and_its_marking(
     steps = {step["step"]: ms_of_rfc3339(step["by"]) for step in trace(feed, head)["steps"]}
     assert steps["committed"] <= steps["marked"] <= steps["posted"] <= steps["appended"] <= ended
     assert steps["marked"] >= began
+
+
+def test_a_listener_that_moved_back_is_not_told_to_have_what_it_no_longer_has(here: ServerProcess) -> None:
+    feed = feed_of(here, "trace::back", *range(1, 11))
+    incarnation = feed.listener().json()["incarnation"]
+    lsn = {place: trace(feed, place)["lsn"] for place in (2, 8, 10)}
+
+    def report(place: int) -> None:
+        body = {"incarnation": incarnation, "sequence-id": place, "lsn": lsn[place]}
+        assert here.http.put(f"/listeners/listener-1{feed.path}/position", json=body).status_code == 200
+
+    feed.poll(0)
+    report(10)
+    told = consumer(trace(feed, 7), "listener-1")
+    assert (told["state"], told["place"]) == ("acked", "10")
+    report(2)
+    assert consumer(trace(feed, 2), "listener-1")["state"] == "acked"
+    told = consumer(trace(feed, 7), "listener-1")
+    assert (told["state"], told["acked"], told["place"]) == ("delivered", None, "2"), (
+        "it still has been given it"
+    )
+    here.restart()
+    assert consumer(trace(feed, 7), "listener-1")["state"] == "delivered"
+    feed.poll(2, limit=3)
+    wait_until(lambda: consumer(trace(feed, 7), "listener-1")["state"] == "waiting", 30)
+    told = consumer(trace(feed, 7), "listener-1")
+    assert (told["delivered"], told["behind"]) == (None, 1), "it asked again, and was given up to 5"
+    report(8)
+    assert consumer(trace(feed, 7), "listener-1")["acked"] is not None

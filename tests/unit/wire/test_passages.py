@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import MetadataCorrupt
-from headrace.wire.passages import POINTS_MAX, Point, decode_points, encode_points, extended, passage
+from headrace.wire.passages import (
+    POINTS_MAX,
+    Point,
+    decode_points,
+    encode_points,
+    extended,
+    passage,
+    returned,
+)
 
 MOVES = st.lists(
     st.tuples(st.integers(1, 1000), st.integers(0, 100_000), st.booleans()), min_size=1, max_size=200
@@ -69,3 +77,15 @@ def test_places_may_be_lsns_and_other_bytes_are_refused() -> None:
     for wrong in (data[:-1], data[25:] + data[:25]):
         with pytest.raises(MetadataCorrupt):
             decode_points(wrong)
+
+
+def test_whoever_goes_back_has_not_passed_what_lies_behind() -> None:
+    points = extended([], [Point(5, 1_000, True), Point(9, 2_000, False), Point(12, 3_000, False)])
+    back = returned(points, 7)
+    assert back == [Point(5, 1_000, True), Point(7, 2_000, False)]
+    assert passage(back, 6) == passage(points, 6), "what it keeps it had at the same time"
+    assert passage(back, 8) is None
+    assert returned(points, 5) == points[:1]
+    assert returned(points, 12) == points
+    assert returned(points, 2) == [Point(2, 1_000, True)]
+    assert extended(back, [Point(8, 4_000, False)])[-1] == Point(8, 4_000, False)

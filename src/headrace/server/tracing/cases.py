@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from headrace.access.grants import EVERYTHING, Grant
 from headrace.entries.hlc import to_ms
+from headrace.errors import DiskReserve
 from headrace.log.metadata.contract import ListenerRow, ProgressRow, SubscriberRow
 from headrace.log.tail import FeedTail
-from headrace.server.core import Core
+from headrace.server.operators import OperatorCases
 from headrace.server.recording import JOURNAL, LISTENER, SUBSCRIBER, Recorder
-from headrace.server.tracing.consumers import Sought, listener_trace, subscriber_trace
+from headrace.server.reports import Reports
+from headrace.server.tracing.consumers import Sought, archived_steps, listener_trace, subscriber_trace
 from headrace.server.tracing.finding import (
     Found,
     Missing,
@@ -24,6 +26,7 @@ from headrace.server.tracing.finding import (
     steps_of,
 )
 from headrace.server.tracing.scanning import Scans
+from headrace.server.tracing.source import source_of
 from headrace.wire.documents import rfc3339
 from headrace.wire.passages import decode_points, passage
 from headrace.wire.rendering import entry_out
@@ -38,32 +41,55 @@ class _Known(NamedTuple):
     progress: list[ProgressRow]
 
 
-class TraceCases(Core):
+class TraceCases(OperatorCases):
     """What became of an entry. A part of the service."""
 
     progress: Recorder
     scans: Scans
+    reports: Reports
 
     async def trace(self, feed: str, sequence_id: int, grant: Grant = EVERYTHING) -> Trace:
         """Return one entry's life, as far as it is known; an entry that is not there is an answer too. FeedNotFound."""
         tail = await self._fresh(feed)
-        return await asyncio.to_thread(self._trace, tail, sequence_id, grant, None)
+        trace = await asyncio.to_thread(self._trace, tail, sequence_id, grant, None)
+        return await self._with_reports(trace, tail, grant)
 
     async def trace_key(self, feed: str, key: bytes, grant: Grant = EVERYTHING) -> Trace:
         """Return the life of the newest entry with this key, and which other entries have it. FeedNotFound, ServerBusy."""
         tail = await self._fresh(feed)
         scan = await self.scans.run(scan_key, self.log.store, tail, key, self.scans.is_ending)
         if scan.sequence_ids:
-            return await asyncio.to_thread(self._trace, tail, scan.sequence_ids[0], grant, scan)
-        trace = self._empty(tail, None, "not-found", "no entry with this key was met")
-        trace.scanned_from = scan.scanned_from
-        return trace
+            trace = await asyncio.to_thread(self._trace, tail, scan.sequence_ids[0], grant, scan)
+        else:
+            trace = self._empty(tail, None, "not-found", "no entry with this key was met")
+            trace.scanned_from = scan.scanned_from
+        return await self._with_reports(trace, tail, grant)
 
     async def _fresh(self, feed: str) -> FeedTail:
         await self.log.find(feed)
         await self.log.refresh()
         await self.progress.write()  # what was done a moment ago counts
         return self.log.tail(feed)
+
+    async def _with_reports(self, trace: Trace, tail: FeedTail, grant: Grant) -> Trace:
+        """Add what processes say: of what is not appended yet, where that may be the answer, and of archives."""
+        reports = (await self.reports.view()).reports
+        if trace.state == "beyond-head" or trace.scanned_from is not None:
+            shown = reports if grant.may_administer() else None
+            alarms = (await self.alarms()).alarms if grant.may_administer() else None
+            not_ready = [*self.readiness().reasons, *await asyncio.to_thread(self._no_room)]
+            trace.source = source_of(tail, shown, alarms, not_ready)
+        backups = {one.name for one in reports if one.kind == "backup"}
+        trace.steps = [*trace.steps, *archived_steps(trace.consumers, backups)]
+        return trace
+
+    def _no_room(self) -> list[str]:
+        """A full disk refuses appends and leaves the server ready: readers go on."""
+        try:
+            self.log.store.check_room(1)
+        except DiskReserve as error:
+            return [f"{error.detail} ({error.code})"]
+        return []
 
     def _trace(self, tail: FeedTail, sequence_id: int, grant: Grant, scan: Scan | None) -> Trace:
         store = self.log.store

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ from headrace.server.tracing.finding import Found
 from headrace.wire.documents import rfc3339
 from headrace.wire.filters import entry_filter
 from headrace.wire.passages import Passage, decode_points, passage
-from headrace.wire.trace_documents import TraceConsumer, TraceSpan
+from headrace.wire.trace_documents import TraceConsumer, TraceSpan, TraceStep
 
 _UNSEEN: Final = (
     "its place is behind the entry, but no poll or stream was seen to give it: it read a range, took a snapshot, "
@@ -53,6 +54,8 @@ def listener_trace(sought: Sought, row: ListenerRow, progress: Sequence[Progress
     rows = [one for one in progress if one.incarnation == sought.incarnation]
     steps = _steps(rows, sought.sequence_id)
     known = row.sequence_id if row.incarnation == sought.incarnation else None
+    if known is not None and known < sought.sequence_id:  # it moved back, or a crash lost where it had been
+        steps = steps._replace(acked=None)
     place = max((one for one in (known, steps.reached) if one is not None), default=None)
     return _told(
         TraceConsumer(
@@ -99,6 +102,18 @@ def subscriber_trace(
         steps,
         leaves_out=_selection_leaves_out(steps.wanted, sought.found),
     )
+
+
+def archived_steps(consumers: Sequence[TraceConsumer], backups: AbstractSet[str]) -> Iterator[TraceStep]:
+    """Return when the entry was archived: a subscriber that reports as a backup acks what its archive holds."""
+    for one in consumers:
+        if one.kind == "subscriber" and one.name in backups and one.acked is not None:
+            yield TraceStep(
+                step="archived",
+                after=one.acked.after,
+                by=one.acked.by,
+                detail=f"the backup {one.name} acknowledged it",
+            )
 
 
 def _steps(rows: Sequence[ProgressRow], place: int) -> _Steps:
