@@ -43,7 +43,8 @@ class Output(Protocol):
     def render(self, piece: Piece) -> Rendered:
         """Return the piece's records. A piece of which nothing is wanted may have none.
 
-        The same piece is rendered to the same bytes, however often it is replayed.
+        The pieces of a transaction come one after another, from its first to its last. The same transaction is rendered to
+        the same bytes, however often it is replayed.
         """
 
 
