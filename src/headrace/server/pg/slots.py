@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.access.grants import Grant
 from headrace.entries.lsn import Lsn
-from headrace.errors import HeadraceError, StoreUnavailable
+from headrace.errors import HeadraceError, MetadataCorrupt
 from headrace.log.history import position_past
 from headrace.log.log import Log
 from headrace.log.metadata.contract import SlotMove, SlotRow, SubscriberRow
@@ -26,6 +26,7 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
 from headrace.runtime.threads import in_thread
 from headrace.server.guard import StreamRights
+from headrace.server.pg.moves import Moves
 from headrace.server.pg.sqlstate import PgError, SqlState
 from headrace.server.pg.terms import PgTerms
 from headrace.server.pg.walking import find_beginning, is_lost
@@ -99,8 +100,7 @@ class Slots:
         self._held: dict[str, Held] = {}
         self._temporary: set[str] = set()
         self._released = asyncio.Condition()
-        self._moves: dict[str, SlotMove] = {}
-        self._writing: asyncio.Task[None] | None = None
+        self._moves = Moves(lambda moves: self._rows.move(moves, clock.wall_ms()))
         self._noting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -230,53 +230,48 @@ class Slots:
         """Note that the client of a slot has all up to ``position``, and needs nothing up to ``hold``; durable soon."""
         held.position = max(held.position, position)
         held.place = max(held.place, hold)
-        self._moves[held.row.name] = SlotMove(held.row.name, held.position, str(held.place))
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
+        self._moves.put(SlotMove(held.row.name, held.position, str(held.place)))
 
     async def settle(self) -> None:
         """Wait until what was confirmed so far is durable, or could not be written."""
-        if self._writing is not None:
-            await asyncio.wait({self._writing})
+        await self._moves.settle()
 
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    async def _write(self) -> None:
-        """What comes while one transaction is under way waits for the next: one for all of it."""
-        try:
-            while self._moves:
-                moves, self._moves = self._moves, {}
-                try:
-                    await asyncio.to_thread(self._rows.move, list(moves.values()), self._clock.wall_ms())
-                except StoreUnavailable as error:
-                    logger.error("confirmed positions of slots can't be written", detail=error.detail)
-                    self._moves = moves | self._moves
-                    return  # the next look writes them
-        finally:
-            self._writing = None
 
     async def _note(self) -> None:
         pause_s = min(NOTE_EVERY_S, self._log.retention.subscriber_expiry_s / SEEN_PARTS)
         while True:
-            await asyncio.sleep(RETRY_S if self._moves and self._writing is None else pause_s)
+            await asyncio.sleep(RETRY_S if self._moves.has_failed else pause_s)
             try:
-                for held in list(self._held.values()):
-                    self.confirm(held, held.position, held.place)
-                for name in self._temporary - self._held.keys():
-                    self._moves[name] = SlotMove(name, 0, "")  # it moves nowhere, and was seen
-                    await asyncio.to_thread(self._rows.change, name, self._renewed)
-                if self._moves and self._writing is None:
-                    self._writing = asyncio.create_task(self._write())
-                await self.settle()
-                for held in list(self._held.values()):
-                    row = await asyncio.to_thread(self._rows.change, held.row.name, self._renewed)
-                    if row is None or row.holder != self._holder:
-                        logger.warning("a slot in use was taken over by another server", slot=held.row.name)
-                        held.end()
+                await self.note()
             except HeadraceError as error:
                 logger.error("it can't be written down which slots are in use", detail=error.detail)
             except Exception:
                 logger.exception("it can't be written down which slots are in use")
+
+    async def note(self) -> None:
+        """Write down which slots are in use, and that they are there. Leases first: nothing that is slow may cost one.
+
+        A row that is damaged stays as it is, and costs no other slot its lease.
+        """
+        held_now = list(self._held.values())
+        for name in [*(held.row.name for held in held_now), *(self._temporary - self._held.keys())]:
+            try:
+                row = await asyncio.to_thread(self._rows.change, name, self._renewed)
+            except MetadataCorrupt as error:
+                logger.error("a slot in use has a damaged row", slot=name, detail=error.detail)
+                continue
+            held = self._held.get(name)
+            if held is not None and held in held_now and (row is None or row.holder != self._holder):
+                logger.warning("a slot in use was taken over by another server", slot=name)
+                held.end()
+        for held in held_now:
+            if self._held.get(held.row.name) is held:
+                self.confirm(held, held.position, held.place)
+        for name in self._temporary - self._held.keys():
+            self._moves.put(SlotMove(name, 0, ""))  # it moves nowhere, and was seen
+        self._moves.begin()
+        await self.settle()
 
     def _renewed(self, row: SlotRow) -> SlotRow:
         if row.holder != self._holder:
@@ -340,7 +335,7 @@ class Slots:
         return row
 
     async def _drop(self, name: str) -> None:
-        self._moves.pop(name, None)
+        self._moves.forget(name)
         self._temporary.discard(name)
         await self.settle()
         if await asyncio.to_thread(self._rows.drop, name):
