@@ -14,7 +14,8 @@ from headrace.server.pg.commands import slot_name
 from headrace.server.pg.lsn import lsn_text
 from headrace.server.pg.output.registry import OUTPUTS
 from headrace.server.pg.queries import Call, Column, Item, Literal, Select, Star
-from headrace.server.pg.slots import SlotOptions, Slots, SlotView
+from headrace.server.pg.slot_views import SlotOptions, SlotView
+from headrace.server.pg.slots import Slots
 from headrace.server.pg.sqlstate import PgError, SqlState
 
 SERVER_VERSION: Final = "15.0"
@@ -263,7 +264,7 @@ def _slot_row(view: SlotView) -> Row:
         "active_pid": str(view.active_pid) if view.active_pid is not None else None,
         "restart_lsn": lsn_text(view.restart) if view.restart is not None else None,
         "confirmed_flush_lsn": lsn_text(row.position),
-        "wal_status": "lost" if view.lost else "reserved",
+        "wal_status": {True: "lost", False: "reserved", None: None}[view.lost],
         "two_phase": "f",
     }
     return {name: values.get(name) for name in SLOT_COLUMNS}

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from headrace.errors import HeadraceError
 from headrace.log.metadata.contract import SlotMove
 from headrace.runtime.logs import get_logger
+from headrace.runtime.threads import in_thread
 
 logger = get_logger("server.pg")
 
@@ -18,9 +20,17 @@ logger = get_logger("server.pg")
 class Moves:
     """The moves of one server's slots, of each slot the newest."""
 
-    def __init__(self, write: Callable[[Sequence[SlotMove]], None]) -> None:
-        """``write`` makes moves durable, in one transaction; it blocks."""
+    def __init__(
+        self,
+        write: Callable[[Sequence[SlotMove]], Sequence[SlotMove]],
+        on_refused: Callable[[SlotMove], None],
+    ) -> None:
+        """``write`` makes moves durable, in one transaction, and returns those that fit no slot; it blocks.
+
+        ``on_refused`` is called for each of those.
+        """
         self._write_now = write
+        self._on_refused = on_refused
         self._waiting: dict[str, SlotMove] = {}
         self._tried = asyncio.Event()
         """Set once what waits now was written, or could not be."""
@@ -64,7 +74,8 @@ class Moves:
                 batch = self._under_way = self._tried
                 self._tried = asyncio.Event()
                 try:
-                    await asyncio.to_thread(self._write_now, list(moves.values()))
+                    for move in await in_thread(partial(self._write_now, list(moves.values()))):
+                        self._on_refused(move)
                 except HeadraceError as error:
                     logger.error("confirmed positions of slots can't be written", detail=error.detail)
                     self._waiting = moves | self._waiting
