@@ -22,6 +22,11 @@ SERVER_VERSION: Final = "15.0"
 """The version of PostgreSQL whose replication commands are spoken: clients choose the syntax of options by it."""
 VERSION: Final = f"PostgreSQL {SERVER_VERSION} (Headrace {__version__})"
 
+ANSWER_BYTES_MAX: Final = 1 << 20
+"""Most bytes of an answer, about: all slots that there may be take half of it. More would hold up everybody else."""
+VALUE_BYTES: Final = 4
+"""Of each value, in front of it."""
+
 _SETTINGS: Final[Mapping[str, str]] = {
     "server_version": SERVER_VERSION,
     "server_version_num": "150000",
@@ -142,7 +147,7 @@ class Answers:
         return row.position
 
     async def select(self, asking: Asking, query: Select) -> Answer:
-        """Answer a query; PgError: 42P01, 42883, 42703 for what is not there."""
+        """Answer a query; PgError: 42P01, 42883, 42703 for what is not there, 54000 for an answer that is too long."""
         columns, rows = await self._source(asking, query.source)
         for name, value in query.where:
             _known_column(name, columns)
@@ -152,7 +157,17 @@ class Answers:
         names: list[str] = []
         for item in query.items:
             names += columns if isinstance(item.value, Star) else [item.name]
-        found = [await self._row(asking, query.items, columns, row) for row in rows]
+        found: list[Sequence[str | None]] = []
+        size = 0
+        for row in rows:
+            found.append(await self._row(asking, query.items, columns, row))
+            size += sum(VALUE_BYTES + len(value or "") for value in found[-1])
+            if size > ANSWER_BYTES_MAX:
+                raise PgError(
+                    SqlState.PROGRAM_LIMIT_EXCEEDED,
+                    f"the answer has more than {ANSWER_BYTES_MAX} bytes",
+                    hint="Ask for less: name columns, or use WHERE or LIMIT.",
+                )
         return Answer(names, found)
 
     async def _row(

@@ -118,10 +118,18 @@ class Slots:
         self, name: str, plugin: str, options: SlotOptions, grant: Grant, rights: StreamRights | None
     ) -> SlotRow:
         """Make a slot at the journal's end; PgError: 42710 where the name is taken, 53400 where there are too many."""
-        if len(await asyncio.to_thread(self._rows.all)) >= self._terms.slots_max:
+        known = await asyncio.to_thread(self._rows.all)
+        if len(known) >= self._terms.slots_max:
             raise PgError(
                 SqlState.CONFIGURATION_LIMIT_EXCEEDED,
                 "all replication slots are in use",
+                hint="Drop one that nobody needs: SELECT * FROM pg_replication_slots shows them.",
+            )
+        own = sum(row.subject == grant.subject for row in known)
+        if own >= self._terms.subject_slots_max and not grant.may_administer():
+            raise PgError(
+                SqlState.CONFIGURATION_LIMIT_EXCEEDED,
+                f"this subject has {own} replication slots, which is the most",
                 hint="Drop one that nobody needs: SELECT * FROM pg_replication_slots shows them.",
             )
         begin = await in_thread(partial(find_beginning, self._log.store, rights))
@@ -207,6 +215,7 @@ class Slots:
                 raise self._in_use(name)
             return row._replace(holder=self._holder, held_until_ms=self._clock.wall_ms() + HELD_MS)
 
+        self._log.store.refresh()  # another server may have dropped what it needs
         row = self._rows.one(name)
         if row is None:
             raise _missing(name)

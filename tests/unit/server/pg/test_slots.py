@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from headrace.access.grants import EVERYTHING
+from headrace.access.grants import EVERYTHING, Grant, Role
 from headrace.entries.lsn import ZERO
 from headrace.errors import MetadataCorrupt
 from headrace.log.log import Log
@@ -19,6 +19,7 @@ from headrace.log.metadata.contract import SlotRow
 from headrace.log.metadata.sqlite import METADATA_NAME
 from headrace.server.pg.slot_views import SlotOptions
 from headrace.server.pg.slots import HELD_MS, Held, Slots
+from headrace.server.pg.sqlstate import PgError
 from headrace.server.pg.terms import PgTerms
 from headrace.testing.clock import ManualClock
 from tests.bench import register
@@ -34,12 +35,12 @@ class Kit(NamedTuple):
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Kit]:
+async def opened(folder: Path, terms: PgTerms | None = None) -> AsyncIterator[Kit]:
     """A log on files with a feed, and its slots; the clock is that of leases alone."""
     log = Log.open(folder)
     await log.start()
     clock = ManualClock()
-    slots = Slots(log, clock, PgTerms())
+    slots = Slots(log, clock, terms or PgTerms())
     await slots.start()
     await log.register(register("f"))
     try:
@@ -157,6 +158,19 @@ async def test_a_damaged_place_is_not_a_lost_one(tmp_path: Path) -> None:
         await kit.slots.release(await kit.slots.take("whole", EVERYTHING, 1, lambda: None))
         await kit.slots.drop("s", EVERYTHING)
         await kit.slots.release(await taken(kit.slots))
+
+
+async def test_one_subject_can_not_take_all_slots(tmp_path: Path) -> None:
+    async with opened(tmp_path, PgTerms(subject_slots_max=2, slots_max=4)) as kit:
+        bob, eve = (Grant(subject=name, roles=frozenset({Role.REPLICATION})) for name in ("bob", "eve"))
+        for name in ("a", "b"):
+            await kit.slots.create(name, "headrace", OPTIONS, bob, None)
+        with pytest.raises(PgError, match="this subject has 2") as refused:
+            await kit.slots.create("c", "headrace", OPTIONS, bob, None)
+        assert refused.value.state == "53400"
+        await kit.slots.create("c", "headrace", OPTIONS, eve, None)
+        await kit.slots.drop("a", bob)
+        await kit.slots.create("a", "headrace", OPTIONS, bob, None)
 
 
 async def test_a_damaged_row_costs_no_other_slot_its_lease(tmp_path: Path) -> None:

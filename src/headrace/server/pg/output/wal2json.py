@@ -6,6 +6,7 @@ from those of the real plugin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -177,6 +178,7 @@ class Wal2Json:
                 change_feed_id=piece.feed,
                 sequence_id=sequence_id,
                 table=list(table),
+                hint=_way_past(piece, table),
             ) from None
         if self._is_on["include-pk"]:
             parts.append(b'"pk":' + change.shape.pk)
@@ -206,6 +208,16 @@ class Wal2Json:
         if message.type == MessageType.DELETE:
             return _Change("D", shape, old, old)
         return _Change("U" if old else "I", shape, data, old)
+
+
+def _way_past(piece: Piece, table: tuple[str, str]) -> str:
+    """What a client can do whose slot has come to a row that can't be read: it stays in the journal as it is."""
+    written = ".".join(re.sub(r"([\\., *])", r"\\\1", name) for name in table).replace("'", "''")
+    hint = f"Leave the table out: filter-tables '{written}'."
+    if piece.sent_by:
+        behind = f"{piece.sent_by >> 32:X}/{piece.sent_by & 0xFFFFFFFF:X}"
+        hint += f" Or leave out all that is sent with this append: START_REPLICATION ... LOGICAL {behind} goes on behind it."
+    return hint
 
 
 def _table_of(message: wal_pb2.WalEntry) -> tuple[str, str] | None:
