@@ -137,10 +137,11 @@ class SlotRows(Protocol):
         What it raises is raised, and nothing changes then. MetadataCorrupt if its row is damaged.
         """
 
-    def move(self, moves: Sequence[SlotMove], now_ms: int) -> None:
+    def move(self, moves: Sequence[SlotMove], now_ms: int) -> list[SlotMove]:
         """Move slots and their places forward, never back, and note that they were seen; one transaction for all.
 
-        What is not there, or is damaged, stays as it is.
+        Returns the moves that fit no slot any more: it was dropped, or another one has it. Those change nothing. What is
+        damaged stays as it is.
         """
 
     def drop(self, name: str) -> bool:

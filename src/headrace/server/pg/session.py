@@ -21,6 +21,7 @@ from headrace.server.guard import May, check_call
 from headrace.server.pg import messages as msg
 from headrace.server.pg.answers import REPORTED, Answer, Answers, Asking
 from headrace.server.pg.commands import CreateSlot, DropSlot, IdentifySystem, ReadSlot, Start
+from headrace.server.pg.interrupting import unless_interrupted
 from headrace.server.pg.lsn import lsn_text
 from headrace.server.pg.output.contract import Output
 from headrace.server.pg.queries import Accepted, Select, Show, Statement, parse_statements
@@ -258,7 +259,8 @@ class Session:
                 await self._read_slot(asking, name)
             case DropSlot(name, wait):
                 self._check_walsender(statement)
-                await self._server.slots.drop(name, asking.grant, wait=wait)
+                dropping = self._server.slots.drop(name, asking.grant, wait=wait)
+                await unless_interrupted(dropping, self._cancelled, self._wire.ended)
                 self._wire.write(msg.command_complete("DROP_REPLICATION_SLOT"))
             case Start():
                 self._check_walsender(statement)

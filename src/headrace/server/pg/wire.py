@@ -32,6 +32,7 @@ class Wire(asyncio.Protocol):
         self._has_ended = False
         self._transport: asyncio.Transport | None = None
         self.connected = asyncio.Event()
+        self.ended = asyncio.Event()
         self.encrypted = False
 
     # -- what the event loop says -------------------------------------------------------------------------------------
@@ -183,6 +184,7 @@ class Wire(asyncio.Protocol):
 
     def _end(self) -> None:
         self._has_ended = True
+        self.ended.set()
         _wake(self._reader)
         _wake(self._drained)
 
