@@ -122,17 +122,20 @@ class Walk:
         yield chunk
 
     def _follow(self, frame: Frame, open_now: Transactions) -> Sequence[Transaction]:
-        """Move past a frame; return what is to be sent with it. Transactions of a permitted feed are followed whole."""
+        """Move past a frame; return what is to be sent with it. Transactions of a permitted feed are followed whole.
+
+        The frame of another feed ends them by its time, as it does for a stream that may see it.
+        """
         header = frame.header
         if header.kind != FrameKind.ENTRIES or not header.count:
             return ()
         if self._rights is not None and not self._rights.permits(header.region_id):
-            open_now.pass_by(frame)
-            return ()
-        wanted: list[int] | None = None
-        if not self._selection.is_everything:
-            wanted = [index for first, stop in self._selection.runs(frame) for index in range(first, stop)]
-        ended = open_now.follow(frame, wanted)
+            ended = open_now.pass_by(frame)
+        elif self._selection.is_everything:
+            ended = open_now.follow(frame)
+        else:
+            runs = self._selection.runs(frame)
+            ended = open_now.follow(frame, [index for first, stop in runs for index in range(first, stop)])
         return ended if header.end > self._start else ()
 
     def _name(self, region_id: int) -> Named:
