@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.entries.lsn import ZERO, Lsn
+from headrace.errors import LsnNotAvailable
 from headrace.server.pg import transactions
 from headrace.server.pg.positions import Mark, Marks, entry_positions
 from headrace.server.pg.transactions import PAUSE_MAX_MS, Part, Run, Transactions, runs_of
@@ -206,6 +207,17 @@ def test_a_new_slot_gets_what_is_open_whole() -> None:
 def test_a_new_slot_on_an_empty_journal_begins_at_its_beginning() -> None:
     journal = Journal()
     assert find_beginning(journal.store, None) == (256, ZERO)
+
+
+def test_a_stream_whose_beginning_was_dropped_since_says_so() -> None:
+    journal = Journal()
+    frames = [journal.append(1, [BARE]) for _ in range(3)]
+    slot = Slot(journal, place=last_lsn(frames[0]))
+    journal.drop_up_to(last_lsn(frames[0]))
+    assert [one.payload for one in slot.stream() if one.payload and b"/" in one.payload] == [b"1/2", b"1/3"]
+    journal.drop_up_to(last_lsn(frames[1]))
+    with pytest.raises(LsnNotAvailable):
+        slot.stream()
 
 
 def test_marks_are_bounded_and_the_newest_stays() -> None:
