@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
 from headrace.access.grants import EVERYTHING
@@ -12,8 +12,8 @@ from headrace.errors import SequenceNotAvailable
 from headrace.log.contract import Store
 from headrace.log.tail import FeedTail
 from headrace.server.guard import StreamRights
+from headrace.server.pg.confirming import Confirming
 from headrace.server.pg.output.contract import Piece, Rendered
-from headrace.server.pg.positions import Mark, Marks
 from headrace.server.pg.walking import Chunk, Walk
 from headrace.server.streams.selection import Selection
 from headrace.wire.entry import digest, encode_half, stamp
@@ -163,11 +163,17 @@ class Slot:
         self.journal = journal
         self.position = position
         self.place = place
-        self._marks = Marks()
+        self._confirming = Confirming(position, position)
 
     def stream(self, seen: Seen = Seen(), *, chunk_bytes: int = 200) -> list[Sent]:  # noqa: B008  # it is frozen
         """All that a stream sends that begins now, with a keepalive wherever one may be said."""
-        self._marks = Marks(8)
+        found: list[Sent] = []
+        for messages in self.steps(seen, chunk_bytes=chunk_bytes):
+            found += messages
+        return found
+
+    def steps(self, seen: Seen = Seen(), *, chunk_bytes: int = 200) -> Iterator[list[Sent]]:  # noqa: B008  # it is frozen
+        """The same, a chunk at a time: what was sent up to there may be confirmed then."""
         walk = Walk(
             self.journal.store,
             self.place,
@@ -177,25 +183,20 @@ class Slot:
             output=Naming(),
             chunk_bytes=chunk_bytes,
         )
-        whole, found = self.position, list[Sent]()
-        self.marks: list[Mark] = []
+        self._confirming = Confirming(self.position, self.position, marks_max=8)
         for chunk in walk.chunks():
-            found += messages_of(chunk)
-            self.marks += chunk.marks
-            whole = max([whole, *(mark.end for mark in chunk.marks)])
-            found.append(Sent(whole, None))
+            self._confirming.note(chunk.sent, chunk.marks)
+            yield [*messages_of(chunk), Sent(self._confirming.tell(0.0), None)]
             if chunk.caught_up:
-                return found
-        raise AssertionError("a walk has no end")
+                return
 
     def confirm(self, position: int) -> None:
         """Keep what a client confirms, as a stream does it."""
-        self._marks.add(mark for mark in self.marks if mark.end <= position)
-        passed = self._marks.confirm(position)
-        if position > self.position:
-            self.position = position
-            if passed is not None:
-                self.place = max(self.place, passed.hold)
+        confirmed = self._confirming.hear(position)
+        if confirmed is not None:
+            self.position = confirmed.position
+            if confirmed.mark is not None:
+                self.place = max(self.place, confirmed.mark.hold)
 
 
 def rights_of(journal: Journal, seen: Seen) -> StreamRights | None:

@@ -162,6 +162,22 @@ def test_any_confirmed_prefix_may_be_followed_by_the_rest(
     assert payloads(messages[:cut]) | payloads(slot.stream()) == payloads(messages)
 
 
+@given(APPENDS, SEEN, SEEN, st.integers(0, 12))
+def test_who_confirms_more_than_was_sent_loses_nothing(
+    appends: list[tuple[int, list[Wanted], int]], seen: Seen, then: Seen, chunks: int
+) -> None:
+    """It counts as what was sent by then, be that in the middle of a frame."""
+    journal = journal_of(appends)
+    wanted = payloads(Slot(journal).stream(seen)) & payloads(Slot(journal).stream(then))
+    slot, kept = Slot(journal), set[bytes]()
+    for messages, _ in zip(slot.steps(seen, chunk_bytes=1), range(chunks), strict=False):
+        kept |= payloads(messages)
+        slot.confirm(1 << 63)
+        assert slot.position == max(one.position for one in messages)
+    journal.drop_up_to(slot.place)
+    assert kept | payloads(slot.stream(then)) >= wanted
+
+
 def payloads(messages: list[Sent]) -> set[bytes]:
     """The entries among messages."""
     return {one.payload for one in messages if one.payload is not None and b"/" in one.payload}

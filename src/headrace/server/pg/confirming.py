@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from headrace.entries.lsn import Lsn
 from headrace.server.pg.positions import MARKS_MAX, Mark, Marks
 
 TELL_EVERY_S: Final = 1.0

@@ -79,7 +79,9 @@ class Walk:
         """
         open_now = Transactions(self._place)
         at = position_past(self._store, self._place)
-        if is_lost(self._store, self._place):  # it was dropped since the slot was taken: ``at`` is behind a gap
+        if is_lost(
+            self._store, self._place
+        ):  # it was dropped since the slot was taken: ``at`` is behind a gap
             raise not_available(self._store, self._place)
         while True:
             try:
