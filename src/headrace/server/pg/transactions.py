@@ -186,6 +186,10 @@ class Transactions:
         self._walked = header.lsn(header.count - 1)
         return ended
 
+    def skip(self, walked: Lsn) -> None:
+        """Go on behind what can't be read, up to ``walked``. What is open stays open: its rest may stand behind that."""
+        self._walked = max(self._walked, walked)
+
     def follow(self, frame: Frame, wanted: Sequence[int] | None = None) -> list[Transaction]:
         """Move past a frame; return the transactions that end in it, in that order, as far as something of them is wanted.
 
