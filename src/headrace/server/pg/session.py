@@ -153,7 +153,17 @@ class Session:
         return asking
 
     async def _authenticate(self) -> Grant:
-        """Return what the client may do; over an unencrypted connection no token is asked for, nor taken."""
+        """Return what the client may do; over an unencrypted connection no token is asked for, nor taken.
+
+        A server that has TLS takes nobody in clear: who does not ask for TLS would not be asked for a certificate either.
+        """
+        if self._server.tls is not None and not self._wire.encrypted:
+            raise PgError(
+                SqlState.INVALID_AUTHORIZATION,
+                "this server takes no session, and no token, over an unencrypted connection",
+                hint="Connect with sslmode=require or better.",
+                fatal=True,
+            )
         verifier = self._server.verifier
         if verifier is None:
             return EVERY_GRANT
@@ -161,7 +171,7 @@ class Session:
             raise PgError(
                 SqlState.INVALID_AUTHORIZATION,
                 "this server asks for a bearer token, and takes none over an unencrypted connection",
-                hint="Connect with sslmode=require or better; the server needs --tls-cert and --tls-key for it.",
+                hint="The server needs --tls-cert and --tls-key; then connect with sslmode=require or better.",
                 fatal=True,
             )
         self._wire.write(msg.authentication(3))
