@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from headrace.errors import HeadraceError, QueryFailed, SparkEnded, Stalled
+from headrace.errors import HeadraceError, QueryFailed, SparkBusy, SparkEnded, Stalled
 from headrace.pipeline.checkpoint_folder import MANAGER, manager_of, url_of
 from headrace.pipeline.failures import error_of
 from headrace.runtime.backoff import Backoff
@@ -29,6 +29,9 @@ LOOK_S: Final = 1
 """How often a running query is looked at."""
 FIRST_DELAY_S: Final = 1.0
 """Wait before the first start again; it doubles from there."""
+BUSY_MAX: Final = 10
+"""So often a machine that is too busy to start Spark's Python processes is waited for by a job whose first failure would end
+it: nothing of its work had begun."""
 _JAVA_SAYS: Final = "Trace:"
 _starting = threading.Lock()
 
@@ -115,7 +118,7 @@ class Failures:
         self._terms = terms
         self._backoff = backoff or Backoff(FIRST_DELAY_S, terms.delay_s_max)
         self._since: float | None = None
-        self._unknown = 0
+        self._unknown = self._busy = 0
 
     def next_delay(self, error: HeadraceError, *, progressed: bool, now: float) -> float | None:
         """Return how many seconds to wait before the query is started again; None if ``error`` is the end.
@@ -124,9 +127,12 @@ class Failures:
         """
         if progressed or self._since is None:
             self._backoff.reset()
-            self._since, self._unknown = now, 0
+            self._since, self._unknown, self._busy = now, 0, 0
         patience_s = self._terms.patience_s
-        if isinstance(error, QueryFailed):
+        if isinstance(error, SparkBusy) and patience_s is not None:
+            self._busy += 1
+            again = self._busy <= BUSY_MAX
+        elif isinstance(error, QueryFailed):
             self._unknown += 1
             again = self._unknown <= self._terms.failures_max
         else:

@@ -15,10 +15,11 @@ from headrace.errors import (
     HeadraceError,
     QueryFailed,
     ServerUnreachable,
+    SparkBusy,
     SparkEnded,
     Unauthenticated,
 )
-from headrace.pipeline.supervision import FOLLOWING, ONCE, Failures, Restart, Terms, supervise
+from headrace.pipeline.supervision import BUSY_MAX, FOLLOWING, ONCE, Failures, Restart, Terms, supervise
 from headrace.runtime.backoff import Backoff
 from tests.ports import free_port
 
@@ -82,6 +83,20 @@ def test_what_no_start_mends_is_the_end(error: HeadraceError) -> None:
 @pytest.mark.parametrize("error", [AWAY, UNKNOWN])
 def test_a_job_that_is_run_once_ends_with_its_first_failure(error: HeadraceError) -> None:
     assert failures(ONCE).next_delay(error, progressed=False, now=0.0) is None
+
+
+def test_a_busy_machine_is_waited_for_by_a_job_that_is_run_once_but_not_for_ever() -> None:
+    once = failures(ONCE)
+    delays = [
+        once.next_delay(SparkBusy(), progressed=False, now=float(number)) for number in range(BUSY_MAX + 1)
+    ]
+    assert None not in delays[:-1]
+    assert delays[-1] is None
+    assert once.next_delay(SparkBusy(), progressed=True, now=99.0) is not None
+    following = failures(FOLLOWING)
+    assert None not in {
+        following.next_delay(SparkBusy(), progressed=False, now=1e6 * one) for one in range(50)
+    }
 
 
 def test_nothing_is_tried_again_once_sparks_java_is_gone() -> None:
