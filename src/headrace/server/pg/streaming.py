@@ -99,7 +99,7 @@ class Streaming:
 
     async def _wait_cancelled(self) -> None:
         await self._cancelled.wait()
-        raise PgError(SqlState.QUERY_CANCELED, "canceling statement due to user request")
+        raise self._held.gone or PgError(SqlState.QUERY_CANCELED, "canceling statement due to user request")
 
     # -- what the client says -----------------------------------------------------------------------------------------
 

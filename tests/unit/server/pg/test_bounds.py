@@ -239,6 +239,18 @@ async def test_a_client_of_which_nothing_is_wanted_is_told_once_a_second(tmp_pat
         client.close()
 
 
+async def test_a_stream_whose_slot_was_dropped_elsewhere_ends_with_that_word(tmp_path: Path) -> None:
+    async with served(tmp_path) as one:
+        client = await Client.login(one)
+        await client.start("s")
+        await one.log.append(append("f", "x"))
+        assert (await client.until(b"d"))[-1][0] == b"d"
+        assert await asyncio.to_thread(one.log.metadata.slots.drop, "s")
+        client.writer.write(b"d" + struct.pack(">IcQQQQB", 38, b"r", 1 << 62, 1 << 62, 1 << 62, 0, 0))
+        assert states_of(await client.until(b"Z")) == ["55006"]
+        client.close()
+
+
 async def test_a_stop_ends_streams_with_a_word(tmp_path: Path) -> None:
     async with served(tmp_path) as one:
         client = await Client.login(one)
