@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
 
+from headrace.access.grants import EVERYTHING
 from headrace.entries.entry import Change
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import SequenceNotAvailable
 from headrace.log.contract import Store
 from headrace.log.tail import FeedTail
+from headrace.server.guard import StreamRights
+from headrace.server.pg.confirming import Confirming
 from headrace.server.pg.output.contract import Piece, Rendered
-from headrace.server.pg.positions import Mark, Marks
 from headrace.server.pg.walking import Chunk, Walk
 from headrace.server.streams.selection import Selection
 from headrace.wire.entry import digest, encode_half, stamp
@@ -21,10 +23,11 @@ BEGIN_MS = 1_790_000_000_000
 
 
 class Wanted(NamedTuple):
-    """An entry to write: its transaction (empty for none), and whether it is the last one of it."""
+    """An entry to write: its transaction (empty for none), whether it is the last one of it, and its key."""
 
     tx: str = ""
     last: bool = False
+    key: str = "k"
 
 
 class Journal:
@@ -44,7 +47,7 @@ class Journal:
             encode_half(
                 Change(
                     value=f"{feed}/{number}".encode(),
-                    key=b"k",
+                    key=entry.key.encode(),
                     source_tx=entry.tx.encode(),
                     tx_last=entry.last,
                 )
@@ -146,6 +149,13 @@ class Sent(NamedTuple):
     payload: bytes | None
 
 
+class Seen(NamedTuple):
+    """What a stream may carry: feeds (None: all), and the start of keys."""
+
+    feeds: tuple[int, ...] | None = None
+    key_prefix: str = ""
+
+
 class Slot:
     """What the server keeps of a slot, and streams over it."""
 
@@ -153,39 +163,48 @@ class Slot:
         self.journal = journal
         self.position = position
         self.place = place
-        self._marks = Marks()
+        self._confirming = Confirming(position, position)
 
-    def stream(self, *, chunk_bytes: int = 200, **given: Any) -> list[Sent]:
+    def stream(self, seen: Seen = Seen(), *, chunk_bytes: int = 200) -> list[Sent]:  # noqa: B008  # it is frozen
         """All that a stream sends that begins now, with a keepalive wherever one may be said."""
-        self._marks = Marks(8)
+        found: list[Sent] = []
+        for messages in self.steps(seen, chunk_bytes=chunk_bytes):
+            found += messages
+        return found
+
+    def steps(self, seen: Seen = Seen(), *, chunk_bytes: int = 200) -> Iterator[list[Sent]]:  # noqa: B008  # it is frozen
+        """The same, a chunk at a time: what was sent up to there may be confirmed then."""
         walk = Walk(
             self.journal.store,
             self.place,
             self.position,
-            rights=None,
-            selection=given.get("selection", Selection()),
+            rights=rights_of(self.journal, seen),
+            selection=Selection(key_prefix=seen.key_prefix),
             output=Naming(),
             chunk_bytes=chunk_bytes,
         )
-        whole, found = self.position, list[Sent]()
-        self.marks: list[Mark] = []
+        self._confirming = Confirming(self.position, self.position, marks_max=8)
         for chunk in walk.chunks():
-            found += messages_of(chunk)
-            self.marks += chunk.marks
-            whole = max([whole, *(mark.end for mark in chunk.marks)])
-            found.append(Sent(whole, None))
+            self._confirming.note(chunk.sent, chunk.marks)
+            yield [*messages_of(chunk), Sent(self._confirming.tell(0.0), None)]
             if chunk.caught_up:
-                return found
-        raise AssertionError("a walk has no end")
+                return
 
     def confirm(self, position: int) -> None:
         """Keep what a client confirms, as a stream does it."""
-        self._marks.add(mark for mark in self.marks if mark.end <= position)
-        passed = self._marks.confirm(position)
-        if position > self.position:
-            self.position = position
-            if passed is not None:
-                self.place = max(self.place, passed.hold)
+        confirmed = self._confirming.hear(position)
+        if confirmed is not None:
+            self.position = confirmed.position
+            if confirmed.mark is not None:
+                self.place = max(self.place, confirmed.mark.hold)
+
+
+def rights_of(journal: Journal, seen: Seen) -> StreamRights | None:
+    """The rights of a token for these feeds alone."""
+    if seen.feeds is None:
+        return None
+    grant = EVERYTHING.narrowed(feeds=[f"feed-{feed}" for feed in seen.feeds])
+    return StreamRights(journal.store, grant)
 
 
 def messages_of(chunk: Chunk) -> list[Sent]:

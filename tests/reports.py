@@ -17,7 +17,7 @@ def report(feed: str = "shop", state: str = "moving", **work: Any) -> dict[str, 
             {
                 "name": f"relay {feed}",
                 "feed": feed,
-                "state": "moving" if state == "ending" else state,
+                "state": "moving" if state in {"ending", "failed"} else state,
                 "since": "2026-01-01T00:00:00Z",
                 **{name.replace("_", "-"): value for name, value in work.items()},
             }

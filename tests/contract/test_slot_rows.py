@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,11 @@ def kit(request: pytest.FixtureRequest) -> Iterator[Kit]:
 
 
 def row(name: str, position: int = 256) -> SlotRow:
-    return SlotRow(name, "ann", "headrace", "{}", position, "", 0)
+    return SlotRow(name, f"id of {name}", "ann", "headrace", "{}", position, "here", 0)
+
+
+def move(name: str, position: int, lsn: str, **fields: Any) -> SlotMove:
+    return SlotMove(name, f"id of {name}", "here", position, lsn)._replace(**fields)
 
 
 def test_a_slot_is_made_once_with_its_place(kit: Kit) -> None:
@@ -39,18 +44,43 @@ def test_a_slot_is_made_once_with_its_place(kit: Kit) -> None:
 def test_slots_and_places_move_forward_together(kit: Kit) -> None:
     slots = kit.metadata.slots
     slots.make(row("a"), OLD, 1)
-    slots.move([SlotMove("a", 300, NEW), SlotMove("nobody", 1, NEW)], 7)
-    slots.move([SlotMove("a", 299, OLD)], 8)
+    assert slots.move([move("a", 300, NEW)], 7) == []
+    assert slots.move([move("a", 299, OLD)], 8) == []
     assert slots.one("a") == row("a", 300)
     (place,) = kit.metadata.subscribers()
     assert (place.lsn, place.seen_at_ms) == (NEW, 8)
 
 
+def test_whoever_has_lost_a_slot_moves_it_no_more(kit: Kit) -> None:
+    slots = kit.metadata.slots
+    slots.make(row("a"), OLD, 1)
+    slots.make(row("b"), OLD, 1)
+    foreign = [
+        move("a", 300, NEW, holder="there"),
+        move("a", 300, NEW, slot_id="id of an earlier one"),
+        move("nobody", 300, NEW),
+    ]
+    assert slots.move([foreign[0], move("b", 300, NEW), *foreign[1:]], 7) == foreign
+    assert slots.all() == [row("a"), row("b", 300)]
+    places = [(one.subscriber_id, one.lsn, one.seen_at_ms) for one in kit.metadata.subscribers()]
+    assert places == [("slot a", OLD, 1), ("slot b", NEW, 7)]
+    slots.change("a", lambda one: one._replace(holder=""))
+    assert slots.move([move("a", 300, NEW)], 8) == [move("a", 300, NEW)]
+
+
+def test_a_damaged_slot_stays_as_it_is(kit: Kit) -> None:
+    slots = kit.metadata.slots
+    slots.make(row("a"), OLD, 1)
+    kit.hurt("slot", "position = 257", "name = 'a'")
+    assert slots.move([move("a", 300, NEW)], 7) == []
+    assert [(one.lsn, one.seen_at_ms) for one in kit.metadata.subscribers()] == [(OLD, 1)]
+
+
 def test_a_slot_is_changed_by_what_stands(kit: Kit) -> None:
     slots = kit.metadata.slots
     slots.make(row("a"), OLD, 1)
-    assert slots.change("a", lambda one: one._replace(holder="here", held_until_ms=9)) == SlotRow(
-        "a", "ann", "headrace", "{}", 256, "here", 9
+    assert slots.change("a", lambda one: one._replace(holder="there", held_until_ms=9)) == SlotRow(
+        "a", "id of a", "ann", "headrace", "{}", 256, "there", 9
     )
     assert slots.change("nobody", lambda one: one) is None
 
@@ -61,7 +91,7 @@ def test_a_slot_is_changed_by_what_stands(kit: Kit) -> None:
         slots.change("a", refuse)
     found = slots.one("a")
     assert found is not None
-    assert found.holder == "here"
+    assert found.holder == "there"
 
 
 def test_a_dropped_slot_leaves_no_place(kit: Kit) -> None:

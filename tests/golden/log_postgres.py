@@ -71,8 +71,9 @@ def make_log_postgres(path: Path) -> None:
             [ReportRow("agent", "agent-1", "anonymous", 1_760_000_000_000, '{"state":"idle"}')]
         )
         slot = SlotRow(
-            "watch", "anonymous", "headrace", '{"database":"vmapi::vm","temporary":false}', 1308, "", 0
-        )
+            "watch", "5e0f7d52-6a43-4c0b-9a57-1f1e2d3c4b5a", "anonymous", "headrace",
+            '{"database":"vmapi::vm","temporary":false}', 1308, "", 0,
+        )  # fmt: skip
         assert metadata.slots.make(slot, str(bench.tail(FEED).newest), bench.clock.ms)
         points = encode_points([Point(62, 1_760_000_000_000, True), Point(64, 1_760_000_001_000, False)])
         moved = ProgressRow(

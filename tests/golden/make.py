@@ -85,7 +85,10 @@ MOVED = ProgressRow(
     encode_points([Point(62, 1_760_000_000_000, True), Point(64, 1_760_000_001_000, False)]),
 )  # fmt: skip
 
-SLOT = SlotRow("watch", "anonymous", "headrace", '{"database":"vmapi::vm","temporary":false}', 1308, "", 0)
+SLOT = SlotRow(
+    "watch", "5e0f7d52-6a43-4c0b-9a57-1f1e2d3c4b5a", "anonymous", "headrace",
+    '{"database":"vmapi::vm","temporary":false}', 1308, "", 0,
+)  # fmt: skip
 
 CHANGES = [
     Change(

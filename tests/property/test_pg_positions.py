@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.entries.lsn import ZERO
+from headrace.server.pg import transactions
 from headrace.server.pg.transactions import PAUSE_MAX_MS
 from headrace.wire.frame import Frame
-from tests.pg_journal import Journal, Sent, Slot, Wanted
+from tests.pg_journal import Journal, Seen, Sent, Slot, Wanted
 
 ENTRIES = st.lists(
-    st.builds(Wanted, st.sampled_from(["", "", "a", "b", "c"]), st.booleans()), min_size=1, max_size=6
+    st.builds(Wanted, st.sampled_from(["", "", "a", "b", "c"]), st.booleans(), st.sampled_from(["k", "l"])),
+    min_size=1,
+    max_size=6,
 )
 APPENDS = st.lists(
     st.tuples(st.integers(1, 2), ENTRIES, st.sampled_from([1, 1, 1, PAUSE_MAX_MS // 2, PAUSE_MAX_MS + 1])),
     min_size=1,
     max_size=12,
 )
+SEEN = st.builds(
+    Seen,
+    st.sampled_from([None, (1,), (2,)]),
+    st.sampled_from(["", "", "local:default:feed-1:k", "local:default:feed-2:k"]),
+)
+CUTS = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans(), SEEN), max_size=8)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_bounds() -> Iterator[None]:
+    """Bounds that a random journal meets."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transactions, "PARTS_MAX", 3)
+        patch.setattr(transactions, "AGE_MAX_MS", PAUSE_MAX_MS + PAUSE_MAX_MS // 4)
+        yield
 
 
 def journal_of(appends: list[tuple[int, list[Wanted], int]]) -> Journal:
@@ -81,16 +102,21 @@ def test_a_transaction_is_sent_whole(appends: list[tuple[int, list[Wanted], int]
     assert len(entries) == len(set(entries))
 
 
-@given(APPENDS, st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans()), max_size=8))
+@given(APPENDS, CUTS, SEEN)
 def test_nothing_is_lost_however_often_a_client_dies(
-    appends: list[tuple[int, list[Wanted], int]], cuts: list[tuple[float, float, bool]]
+    appends: list[tuple[int, list[Wanted], int]], cuts: list[tuple[float, float, bool, Seen]], last: Seen
 ) -> None:
-    """A client gets a part of what was sent, keeps a part of that, confirms the greatest position of it, or dies before."""
+    """A client gets a part of what was sent, keeps a part of that, confirms the greatest position of it, or dies before.
+
+    Each stream may carry other feeds and keys than the one before it: what all of them carry is all there.
+    """
     journal = journal_of(appends)
-    wanted = {one.payload for one in Slot(journal).stream() if one.payload and b"/" in one.payload}
+    wanted = payloads(Slot(journal).stream(last))
+    for *_, seen in cuts:
+        wanted &= payloads(Slot(journal).stream(seen))
     slot, kept = Slot(journal), set[bytes]()
-    for got, flushed, confirms in cuts:
-        messages = slot.stream()
+    for got, flushed, confirms, seen in cuts:
+        messages = slot.stream(seen)
         before = slot.position
         records = [one for one in messages if one.payload is not None]
         assert all(frame_at(journal, one.position).header.end > before for one in records), (
@@ -102,8 +128,25 @@ def test_nothing_is_lost_however_often_a_client_dies(
         if confirms and mine:
             slot.confirm(max(one.position for one in mine))
             journal.drop_up_to(slot.place)
-    kept |= payloads(slot.stream())
+    kept |= payloads(slot.stream(last))
     assert kept >= wanted
+
+
+@given(APPENDS, SEEN, st.data())
+def test_where_an_entry_is_sent_depends_neither_on_the_start_nor_on_what_else_a_stream_carries(
+    appends: list[tuple[int, list[Wanted], int]], seen: Seen, data: st.DataObject
+) -> None:
+    journal = journal_of(appends)
+    sent = frames_of(journal, Slot(journal).stream())
+    begin = data.draw(st.sampled_from([ZERO, *(frame.header.lsn(0) for frame in journal.frames)]))
+    for payload, position in frames_of(journal, Slot(journal, place=begin).stream(seen)).items():
+        assert sent[payload] == position
+
+
+def frames_of(journal: Journal, messages: list[Sent]) -> dict[bytes, int]:
+    """For each entry that was sent the frame that it was sent with."""
+    found = [one for one in messages if one.payload is not None and b"/" in one.payload]
+    return {one.payload or b"": frame_at(journal, one.position).header.position for one in found}
 
 
 @given(APPENDS, st.data())
@@ -117,6 +160,22 @@ def test_any_confirmed_prefix_may_be_followed_by_the_rest(
     slot.confirm(max((one.position for one in messages[:cut]), default=0))
     journal.drop_up_to(slot.place)
     assert payloads(messages[:cut]) | payloads(slot.stream()) == payloads(messages)
+
+
+@given(APPENDS, SEEN, SEEN, st.integers(0, 12))
+def test_who_confirms_more_than_was_sent_loses_nothing(
+    appends: list[tuple[int, list[Wanted], int]], seen: Seen, then: Seen, chunks: int
+) -> None:
+    """It counts as what was sent by then, be that in the middle of a frame."""
+    journal = journal_of(appends)
+    wanted = payloads(Slot(journal).stream(seen)) & payloads(Slot(journal).stream(then))
+    slot, kept = Slot(journal), set[bytes]()
+    for messages, _ in zip(slot.steps(seen, chunk_bytes=1), range(chunks), strict=False):
+        kept |= payloads(messages)
+        slot.confirm(1 << 63)
+        assert slot.position == max(one.position for one in messages)
+    journal.drop_up_to(slot.place)
+    assert kept | payloads(slot.stream(then)) >= wanted
 
 
 def payloads(messages: list[Sent]) -> set[bytes]:

@@ -23,7 +23,7 @@ class CaptureWorks:
     def __init__(self, progress: Progress, feed: str) -> None:
         self._clock = progress.clock
         self._durable_s = 0
-        self._is_behind = False
+        self._is_behind: bool | None = None
         progress.tell(self._facts)
         self._stream = progress.work(f"capture {feed}", feed=feed)
         self._copies = progress.work(f"copies of {feed}", feed=feed)
@@ -59,13 +59,17 @@ class CaptureWorks:
 
     def note_trouble(self, trouble: HeadraceError) -> None:
         """The source does not answer."""
+        self._is_behind = None
         self._stream.set_reachable(False)
         self._stream.set_trouble(trouble)
 
     def _facts(self) -> dict[str, float]:
-        """A source that has nothing new is not behind, however long ago its last commit was."""
-        if not self._is_behind:
+        """A source that has nothing new is not behind, however long ago its last commit was.
+
+        Before the first look at it has come to its end, and while it does not answer, nobody knows what it has: no number.
+        """
+        if self._is_behind is False:
             return {CAPTURE_LAG.name: 0.0}
-        if not self._durable_s:
+        if self._is_behind is None or not self._durable_s:
             return {}
         return {CAPTURE_LAG.name: max(0.0, self._clock.wall_ms() / 1000 - self._durable_s)}

@@ -37,9 +37,9 @@ class Look:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether nothing here needs a person: ready, no alarm, nobody stuck. What was not shown does not count."""
-        stuck = any(one.state == "stuck" for one in self.processes or ())
-        return self.health.status == "ok" and not self.alarms and not stuck
+        """Whether nothing here needs a person: ready, no alarm, nobody stuck or failed. What is not shown does not count."""
+        troubled = any(one.state in {"stuck", "failed"} for one in self.processes or ())
+        return self.health.status == "ok" and not self.alarms and not troubled
 
     @property
     def not_shown(self) -> list[str]:

@@ -78,7 +78,7 @@ def _feeds(look: Look) -> Table:
 def _processes(processes: Sequence[ReportView]) -> Table:
     table = _table("processes", "kind", "name", "state", "waiting", "host", "what it does")
     for one in processes:
-        state = f"[{BAD}]{one.state}[/]" if one.state in {"stuck", "gone"} else one.state
+        state = f"[{BAD}]{one.state}[/]" if one.state in {"stuck", "failed", "gone"} else one.state
         works = [
             f"{work.name}: {work.detail} ({work.code})" if work.code else work.name
             for work in one.report.works
@@ -87,6 +87,8 @@ def _processes(processes: Sequence[ReportView]) -> Table:
         where = f"{one.report.host} {one.report.pid}"
         if one.state == "gone":
             works = [f"last heard {one.reported_at}"]
+        elif one.state == "failed":
+            works = [f"it ended {one.reported_at}: {one.report.detail} ({one.report.code})"]
         waiting = sum(work.waiting for work in one.report.works)
         table.add_row(
             one.kind, escape(one.name), state, str(waiting), escape(where), escape("; ".join(works))

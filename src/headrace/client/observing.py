@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from hashlib import sha256
@@ -81,15 +81,33 @@ async def observed(
     """Report to the server, and look whether the works move, within the body.
 
     ``told`` None: nobody is reported to. ``reconnect`` is called as :func:`headrace.client.reporting.watch` says. At the end
-    the server is told that the process ends, for two seconds at most. Raises what the body does.
+    the server is told that the process ends, or, if the body raised an error, that it failed, and of what; for two seconds
+    at most. Raises what the body does.
     """
+    errors: list[Exception] = []
+    async with _observing(progress, told, reconnect, errors):
+        try:
+            yield
+        except Exception as error:
+            errors.append(error)
+            raise
+
+
+@asynccontextmanager
+async def _observing(
+    progress: Progress,
+    told: Told | None,
+    reconnect: Callable[[list[Standing]], Awaitable[None]],
+    errors: Sequence[Exception],
+) -> AsyncIterator[None]:
+    """Do it within the body; ``errors`` holds, once that has ended, what the work died of, if it did."""
     ending = asyncio.Event()
     async with AsyncExitStack() as stack:
         beside = [asyncio.create_task(watch(progress, ending, reconnect))]
         if told is not None:
             client = await stack.enter_async_context(told.client())
             reporter = Reporter(client, told.kind, told.name, progress, facts=progress.facts)
-            beside.append(asyncio.create_task(reporter.run(ending)))
+            beside.append(asyncio.create_task(reporter.run(ending, errors)))
         try:
             yield
         finally:
@@ -106,6 +124,7 @@ def observed_beside(
     progress: Progress, told: Told | None, reconnect: Callable[[list[Standing]], None]
 ) -> Iterator[None]:
     """Do what :func:`observed` does for work without an event loop, in a thread of its own; it calls ``reconnect`` too."""
+    errors: list[Exception] = []
     began: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = queue.SimpleQueue()
 
     async def again(stuck: list[Standing]) -> None:
@@ -114,7 +133,7 @@ def observed_beside(
     async def observe() -> None:
         ended = asyncio.Event()
         began.put((asyncio.get_running_loop(), ended))
-        async with observed(progress, told, again):
+        async with _observing(progress, told, again, errors):
             await ended.wait()
 
     thread = threading.Thread(target=lambda: asyncio.run(observe()), name="headrace-observer", daemon=True)
@@ -122,6 +141,9 @@ def observed_beside(
     loop, ended = began.get()
     try:
         yield
+    except Exception as error:
+        errors.append(error)
+        raise
     finally:
         loop.call_soon_threadsafe(ended.set)
         thread.join()

@@ -27,6 +27,10 @@ class OperatorCalls(ABC):
     async def _json(self, method: str, path: str, kind: type[T], **options: Any) -> T:
         """Send one request and return the document that is answered; raises what the answer says."""
 
+    @abstractmethod
+    async def _call(self, method: str, path: str, **options: Any) -> Any:
+        """Send one request and return its answer; raises what the answer says."""
+
     async def retention(self) -> RetentionView:
         """Return what retention keeps and would drop now, and why."""
         return await self._json("GET", "/retention", RetentionView)
@@ -49,6 +53,10 @@ class OperatorCalls(ABC):
     async def reports(self) -> list[ReportView]:
         """Return what every process last said of itself, by kind and name."""
         return (await self._json("GET", "/reports", ReportList)).reports
+
+    async def remove_report(self, kind: ReporterKind, name: str) -> None:
+        """Forget a process that is gone for good, and clear its alarms; nothing happens if nothing is known of it."""
+        await self._call("DELETE", f"/reports/{kind}/{quote(name, safe='')}")
 
     async def release(self, agent_id: str) -> list[str]:
         """Lift the quarantine of ``agent_id``; returns the feeds concerned."""

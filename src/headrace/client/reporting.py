@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace import __version__
 from headrace.client.http import FeedClient
@@ -44,6 +44,14 @@ PATIENCE_S_MAX: Final = 3600.0
 """The longest time between two new connections: what takes longer than that in one step is never cut."""
 
 
+class _Last(NamedTuple):
+    """The last word of a process: how it ended, and of what."""
+
+    state: ProcessState
+    code: str = ""
+    detail: str = ""
+
+
 class Reporter:
     """Tells the server how one process stands. Run :meth:`run` beside the work."""
 
@@ -66,8 +74,11 @@ class Reporter:
         self._started_at = rfc3339(progress.clock.wall_ms())
         self._told: str | None = None
 
-    async def run(self, ending: asyncio.Event) -> None:
-        """Report until ``ending``, then that the process ends. Raises nothing, and keeps nobody waiting for long."""
+    async def run(self, ending: asyncio.Event, errors: Sequence[Exception] = ()) -> None:
+        """Report until ``ending``, then that the process ends. Raises nothing, and keeps nobody waiting for long.
+
+        ``errors`` is looked at then: what the process died of. Empty: it was told to stop, or had done its work.
+        """
         reporting = asyncio.create_task(self._go_on())
         try:
             await ending.wait()
@@ -76,16 +87,16 @@ class Reporter:
             await asyncio.wait({reporting})
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_REPORT_S_MAX):
-                await self._send("ending")
+                await self._send(_failure(errors[0]) if errors else _Last("ending"))
 
     async def _go_on(self) -> None:
         while True:
             await self._send()
             await asyncio.sleep(self._every_s)
 
-    async def _send(self, state: ProcessState | None = None) -> None:
+    async def _send(self, last: _Last | None = None) -> None:
         try:
-            await self._client.report(self._kind, self._name, self._report(state), timeout_s=REPORT_S_MAX)
+            await self._client.report(self._kind, self._name, self._report(last), timeout_s=REPORT_S_MAX)
         except HeadraceError as error:
             if self._told != error.code:
                 self._told = error.code
@@ -97,14 +108,16 @@ class Reporter:
         else:
             self._told = None
 
-    def _report(self, state: ProcessState | None) -> ReportIn:
+    def _report(self, last: _Last | None) -> ReportIn:
         facts = dict(list(self._facts().items())[:FACTS_MAX])
         return ReportIn(
             version=__version__,
             host=socket.gethostname()[:NAME_CHARS_MAX],
             pid=os.getpid(),
             started_at=self._started_at,
-            state=state or self._progress.state().value,
+            state=self._progress.state().value if last is None else last.state,
+            code="" if last is None else last.code,
+            detail="" if last is None else last.detail[:TEXT_CHARS_MAX],
             works=[_work(one) for one in self._progress.standings()[:WORKS_MAX]],
             facts=facts,
         )
@@ -142,6 +155,15 @@ async def watch(
             except Exception:
                 logger.exception("connecting anew failed")
         stuck = set(found)
+
+
+def _failure(error: Exception) -> _Last:
+    """Of an error that nobody foresaw only the kind is told: its text may hold anything, and stands in the process's log."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, HeadraceError):
+        return _Last("failed", error.code, error.detail)
+    return _Last("failed", HeadraceError.code, f"{type(error).__name__}; its log says more")
 
 
 def _work(one: Standing) -> WorkReport:

@@ -252,10 +252,10 @@ class BackpressureTimeout(Unavailable):
 
 
 class ServerBusy(Unavailable):
-    """The server holds as many bytes of request bodies as it may."""
+    """The server does as much of this at once as it may: it holds request bodies, keeps reports, searches for keys."""
 
     code = "server-busy"
-    hint = "Wait as Retry-After says and send it again; the bodies that are being sent are taken first."
+    hint = "Wait as Retry-After says and ask again; what is under way ends first."
 
 
 class BodyTooSlow(Unavailable):

@@ -15,7 +15,8 @@ _WHO: Final = ("kind", "name")
 CAPTURE_LAG: Final = gauge(
     "headrace_capture_lag_seconds",
     "From the source's commit of what capture last made durable to now, in whole seconds of the source; 0 once a look at "
-    "the source brought nothing new. Missing while the source's time there is not known.",
+    "the source brought nothing new. Missing before the first look, while the source does not answer, and while its time "
+    "there is not known.",
     *_WHO,
 )
 BACKUP_LAG: Final = gauge(

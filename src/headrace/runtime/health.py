@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -159,7 +160,10 @@ class _Server(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is none of our business."""
+        """A client that goes away, or is too slow, is none of our business; anything else is a fault of ours, and logged."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            logger.error("a request for health could not be answered", exc_info=error)
 
 
 class _Handler(BaseHTTPRequestHandler):

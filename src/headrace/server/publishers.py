@@ -13,6 +13,7 @@ from headrace.access.grants import EVERYTHING, Grant
 from headrace.errors import DuplicateEntry, NotRegistered
 from headrace.log.answering import W
 from headrace.log.requests import Append
+from headrace.runtime.logs import get_logger
 from headrace.server.core import Core
 from headrace.server.encoding import PostTerms, append_of
 from headrace.server.guard import May, judge_feed, tenant_of
@@ -29,6 +30,8 @@ from headrace.server.publishing import (
 from headrace.server.snapshots import Snapshots, check_snapshot_url
 from headrace.server.workload import run_sized
 from headrace.wire import documents as doc
+
+logger = get_logger("server")
 
 
 class PublisherCases(Core):
@@ -106,12 +109,16 @@ class PublisherCases(Core):
         seen = [tail for tail in self.log.feeds() if grant.may_see(tail.name, tail.tenant)]
         return [one for tail in sorted(seen, key=lambda tail: tail.name) for one in publishers_of(tail)]
 
-    async def release(self, agent_id: str) -> doc.Released:
-        """Lift a publisher's quarantine in every feed and clear its alarm; NotRegistered if no feed knows the agent."""
+    async def release(self, agent_id: str, grant: Grant = EVERYTHING) -> doc.Released:
+        """Lift a publisher's quarantine in every feed and clear its alarm; NotRegistered if no feed knows the agent.
+
+        The log says who of the ``grant`` did it.
+        """
         await self.log.refresh()
         if not any(agent_id in tail.agents for tail in self.log.feeds()):
             raise NotRegistered(f"the publisher {agent_id} has not registered with any feed")
         feeds = await self.log.release(agent_id)
+        logger.info("a quarantine is released", agent_id=agent_id, feeds=feeds, subject=grant.subject)
         await asyncio.to_thread(
             self.log.metadata.clear_alarms,
             DuplicateEntry.code,

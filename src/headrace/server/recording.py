@@ -1,7 +1,7 @@
 """Writes down up to where consumers had come when, so that it can be told afterwards when an entry was delivered.
 
-Readers only note a place in memory. Once a second what has moved is written in one transaction. A crash loses the last
-second: what was delivered then is known from where the consumer asks again.
+Readers only note a place in memory. Once a second what has moved is written, some hundred consumers a transaction. A crash
+loses the last second: what was delivered then is known from where the consumer asks again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ WRITE_EVERY_S: Final = 1.0
 RETRY_EVERY_S: Final = 10.0
 """How often it is tried while the database can't be written."""
 WRITTEN_MAX: Final = 500
-"""Consumers written in one transaction; the others wait for the next, in the order in which they moved."""
+"""Steps of consumers written in one transaction, in the order in which they moved: so it holds up others for little."""
 NOTED_MAX: Final = 20_000
-"""Consumers that wait to be written; what further ones do is not noted before there is room."""
+"""Steps of consumers that wait to be written; what further ones do is not noted before there is room. Some 10,000 listeners
+that move within a second, or while the database can't be written."""
 POINTS_NOTED_MAX: Final = 16
 """Points of one consumer that wait to be written."""
 KEPT_MS: Final = 30 * 86_400_000
@@ -102,6 +103,8 @@ class Recorder:
         self._noted: dict[_Key, _Noted] = {}
         self._writing: asyncio.Task[None] | None = None
         self._end = 0
+        self._one_at_a_time = asyncio.Lock()
+        self._has_room = True
         self._closing = asyncio.Event()
 
     async def start(self) -> None:
@@ -109,7 +112,7 @@ class Recorder:
         self._writing = asyncio.create_task(self._write_on())
 
     async def close(self) -> None:
-        """Write what was noted last; call it before the log is closed."""
+        """Write all that was noted; call it before the log is closed."""
         if self._writing is not None:
             self._closing.set()
             await self._writing
@@ -145,6 +148,9 @@ class Recorder:
         noted = self._noted.get(key)
         if noted is None or noted.incarnation != incarnation or noted.wanted != wanted:
             if noted is None and len(self._noted) >= NOTED_MAX:
+                if self._has_room:
+                    self._has_room = False
+                    logger.warning("it is not noted how far some consumers are", waiting_max=NOTED_MAX)
                 return
             kept = noted.back_to if noted is not None and noted.incarnation == incarnation else None
             noted = self._noted[key] = _Noted(incarnation, wanted, back_to=kept)
@@ -162,11 +168,20 @@ class Recorder:
             points[-1] = point._replace(skipped=True)
 
     async def write(self) -> bool:
-        """Write what moved. False if it can't be written, as on a full disk: it waits for the next time."""
-        self._note_durable()
-        keys = list(self._noted)[:WRITTEN_MAX]
-        if not keys:
+        """Write all that moved before the call. False if it can't be written, as on a full disk: it waits for the next time.
+
+        One that is under way is waited for: what it took is written too when this returns.
+        """
+        async with self._one_at_a_time:
+            self._note_durable()
+            keys = list(self._noted)
+            for begin in range(0, len(keys), WRITTEN_MAX):
+                if not await self._write(keys[begin : begin + WRITTEN_MAX]):
+                    return False
+            self._has_room = True
             return True
+
+    async def _write(self, keys: list[_Key]) -> bool:
         taken = {key: self._noted.pop(key) for key in keys}
         done = False
 

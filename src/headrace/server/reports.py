@@ -1,4 +1,4 @@
-"""What processes say of themselves (``PUT /reports/…``): kept for people, with the alarm ``stalled`` while one is stuck.
+"""What processes say of themselves (``PUT /reports/…``): kept for people, with an alarm while one is stuck or has failed.
 
 Nothing is decided by a report. The newest stand in memory and are written now and then, so that many processes cost little.
 """
@@ -6,6 +6,7 @@ Nothing is decided by a report. The newest stand in memory and are written now a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,13 +14,13 @@ import msgspec
 
 from headrace.access.grants import EVERYTHING, Grant, require
 from headrace.entries.feed import check_agent_id, check_feed_id
-from headrace.errors import Forbidden, InvalidRequest, ServerBusy, Stalled
+from headrace.errors import Forbidden, InvalidRequest, ServerBusy, StoreUnavailable
 from headrace.log.log import Log
 from headrace.log.metadata.contract import ReportRow
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
-from headrace.server.core import try_to_keep
 from headrace.server.guard import May, check_call, tenant_of
+from headrace.server.process_alarms import AlarmKey, change_alarms, due_alarms, own_alarms
 from headrace.wire.documents import rfc3339
 from headrace.wire.report_documents import KINDS, Reported, ReportIn, ReportList, ReportView
 
@@ -30,7 +31,7 @@ GONE_AFTER_MS: Final = 30_000
 WRITE_EVERY_MS: Final = 10_000
 """A report that says what the last one said is written so often: other servers, and this one restarted, read it there."""
 FORGET_MS: Final = 7 * 24 * 3600 * 1000
-"""Reports of processes that are gone for so long are removed."""
+"""Reports of processes that are gone for so long are removed, with their alarms."""
 FORGOTTEN_MAX: Final = 1_000
 REPORTERS_MAX: Final = 10_000
 """Processes whose reports are known at once."""
@@ -41,7 +42,7 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _Known:
-    """The newest report of a process. ``alarms``: feed -> detail of what stands; None: not looked at since the start.
+    """The newest report of a process. ``alarms``: what stands, with its detail; None: not looked at since the start.
 
     ``telling`` is held while alarms are written, so that of two reports the later one has the last word.
     """
@@ -49,7 +50,7 @@ class _Known:
     row: ReportRow
     states: tuple[object, ...] = ()
     written_at_ms: int = 0
-    alarms: dict[str, str] | None = None
+    alarms: dict[AlarmKey, str] | None = None
     telling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -76,7 +77,7 @@ class Reports:
             known is not None
             and known.row.subject != grant.subject
             and not grant.may_administer()
-            and now_ms - known.row.reported_at_ms <= GONE_AFTER_MS
+            and not _is_gone(known.row, now_ms)
         ):
             raise Forbidden(f"another subject reports as the {kind} {name}")
         if known is None and len(self._known) >= REPORTERS_MAX:
@@ -89,26 +90,59 @@ class Reports:
             known = self._known[key] = _Known(row)
         known.row = row
         if known.states != states or now_ms - known.written_at_ms >= WRITE_EVERY_MS:
-            await asyncio.to_thread(self._write, row)
+            forgotten = await asyncio.to_thread(self._write, row)
             known.states, known.written_at_ms = states, now_ms
+            await self._end_alarms(forgotten)
         async with known.telling:
             await self._tell(known, report)
         return Reported(reported_at=rfc3339(now_ms))
 
     async def view(self) -> ReportList:
         """Return the last report of every process, by kind and name."""
-        rows = {row[:2]: row for row in await asyncio.to_thread(self._log.metadata.reports.all)}
-        for key, known in self._known.items():
-            stored = rows.get(key)
-            if stored is None or stored.reported_at_ms < known.row.reported_at_ms:
-                rows[key] = known.row
         now_ms = self._clock.wall_ms()
+        rows = {row[:2]: row for row in await asyncio.to_thread(self._log.metadata.reports.all)}
+        for key, known in list(self._known.items()):
+            stored = rows.get(key)
+            if stored is None and known.written_at_ms and _is_gone(known.row, now_ms):
+                del self._known[key]  # another server on the store has removed it
+            elif stored is None or stored.reported_at_ms < known.row.reported_at_ms:
+                rows[key] = known.row
         return ReportList(reports=[_view(rows[key], now_ms) for key in sorted(rows)])
 
+    async def remove(self, kind: str, name: str, grant: Grant = EVERYTHING) -> None:
+        """Forget a process that is gone for good, and clear its alarms; nothing happens if nothing is known of it.
+
+        One that still runs is back with its next report. InvalidRequest for a kind or name that can't be; StoreUnavailable.
+        """
+        _check_who(kind, name)
+        await asyncio.to_thread(self._log.metadata.reports.drop, kind, name)
+        await self._clear([(kind, name)])
+        logger.info("a report is removed", kind=kind, name=name, subject=grant.subject)
+
+    async def _clear(self, keys: Sequence[Key]) -> None:
+        """Clear the alarms of processes whose reports are removed, and forget them here too; StoreUnavailable."""
+        for key in keys:
+            self._known.pop(key, None)
+        metadata, now_ms = self._log.metadata, self._clock.wall_ms()
+        rows = await asyncio.to_thread(metadata.alarms)
+        for kind, name in keys:
+            await change_alarms(metadata, now_ms, own_alarms(rows, kind, name), {})
+
+    async def _end_alarms(self, forgotten: Sequence[Key]) -> None:
+        """Clear what no report of a process that is forgotten will clear any more. One that has just come back is let be."""
+        now_ms = self._clock.wall_ms()
+        forgotten = [
+            key for key in forgotten if key not in self._known or _is_gone(self._known[key].row, now_ms)
+        ]
+        if not forgotten:
+            return
+        try:
+            await self._clear(forgotten)
+        except StoreUnavailable as error:
+            logger.error("the metadata database can't be written", detail=error.detail)
+
     async def _check(self, kind: str, name: str, report: ReportIn, grant: Grant) -> None:
-        if kind not in KINDS:
-            raise InvalidRequest(f"kind: {kind[:80]!r} is none of {', '.join(KINDS)}", member="kind")
-        check_agent_id(name, "name")
+        _check_who(kind, name)
         feeds = {work.feed for work in report.works if work.feed}
         for feed in feeds:
             check_feed_id(feed)
@@ -128,46 +162,51 @@ class Reports:
                 )
             require(may, f"report as a {kind} of the feed {feed[:200]}")
 
-    def _write(self, row: ReportRow) -> None:
+    def _write(self, row: ReportRow) -> list[Key]:
+        """Write it down, and remove what is too old; returns what was."""
         reports = self._log.metadata.reports
         reports.keep([row])
-        reports.forget(row.reported_at_ms - FORGET_MS, FORGOTTEN_MAX)
+        return reports.forget(row.reported_at_ms - FORGET_MS, FORGOTTEN_MAX)
 
     def _forget(self, now_ms: int) -> None:
-        gone = [key for key, one in self._known.items() if now_ms - one.row.reported_at_ms > GONE_AFTER_MS]
+        gone = [key for key, one in self._known.items() if _is_gone(one.row, now_ms)]
         for key in gone:
             del self._known[key]
 
     async def _tell(self, known: _Known, report: ReportIn) -> None:
-        """Raise an alarm for each feed at which the process is stuck, and clear those that are over."""
+        """Raise the alarms that the report is reason for, and clear those that are over; what fails is done by the next."""
         kind, name = known.row.kind, known.row.name
-        stuck: dict[str, str] = {}
-        if report.state != "ending":
-            for work in report.works:
-                if work.state == "stuck":
-                    why = f"the {kind} {name} on {report.host}: {work.name} does not move since {work.since}: {work.detail}"
-                    stuck[work.feed] = f"{stuck[work.feed]}; {why}" if work.feed in stuck else why
-        if known.alarms == stuck:
+        due = due_alarms(kind, name, report)
+        if known.alarms == due:
             return
-        now_ms, metadata = self._clock.wall_ms(), self._log.metadata
-        who = name if kind == "agent" else f"{kind} {name}"
-        if known.alarms is None:
-            await try_to_keep(metadata.clear_alarms, Stalled.code, agent_id=who, now_ms=now_ms)
-        for feed in (known.alarms or {}).keys() - stuck.keys():
-            await try_to_keep(metadata.clear_alarms, Stalled.code, agent_id=who, now_ms=now_ms, feed=feed)
-        for feed, detail in stuck.items():
-            if known.alarms is None or known.alarms.get(feed) != detail:
-                await try_to_keep(metadata.raise_alarm, Stalled.code, detail, now_ms, feed=feed, agent_id=who)
-        known.alarms = stuck
+        metadata = self._log.metadata
+        try:
+            if known.alarms is None:
+                known.alarms = own_alarms(await asyncio.to_thread(metadata.alarms), kind, name)
+            await change_alarms(metadata, self._clock.wall_ms(), known.alarms, due)
+        except StoreUnavailable as error:
+            logger.error("the metadata database can't be written", detail=error.detail)
+        else:
+            known.alarms = due
+
+
+def _check_who(kind: str, name: str) -> None:
+    if kind not in KINDS:
+        raise InvalidRequest(f"kind: {kind[:80]!r} is none of {', '.join(KINDS)}", member="kind")
+    check_agent_id(name, "name")
+
+
+def _is_gone(row: ReportRow, now_ms: int) -> bool:
+    return now_ms - row.reported_at_ms > GONE_AFTER_MS
 
 
 def _view(row: ReportRow, now_ms: int) -> ReportView:
     report = msgspec.json.decode(row.document, type=ReportIn)
-    gone = now_ms - row.reported_at_ms > GONE_AFTER_MS
+    gone = _is_gone(row, now_ms)
     return ReportView(
         kind=row.kind,
         name=row.name,
-        state="gone" if gone else report.state,
+        state="gone" if gone and report.state != "failed" else report.state,
         reported_at=rfc3339(row.reported_at_ms),
         report=report,
     )

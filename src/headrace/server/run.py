@@ -31,6 +31,7 @@ from headrace.runtime.descriptors import connections_max, raise_limit
 from headrace.runtime.logs import get_logger
 from headrace.server.console.face import ConsoleFace
 from headrace.server.http.app import HttpFace
+from headrace.server.self_watch import WHO, server_name
 from headrace.server.service import Service
 from headrace.server.snapshots import Origin
 from headrace.server.streams.terms import StreamTerms
@@ -121,6 +122,7 @@ async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[S
             log,
             snapshot_allow=settings.snapshot_allow,
             snapshot_local=all(map(is_loopback, _addresses(address.host))),
+            name=WHO if settings.store is None else server_name(listener.getsockname()[1]),
         )
         stack.push_async_callback(service.close)
         await log.start()

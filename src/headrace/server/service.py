@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError
 from headrace.log.log import Log
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
+from headrace.server import self_watch
 from headrace.server.following import Looks
 from headrace.server.hydration import Hydrations
 from headrace.server.metrics.measured import Measured
@@ -27,9 +28,9 @@ from headrace.server.reports import Reports
 from headrace.server.retention.history import HistoryKeeper
 from headrace.server.retention.loop import Retention
 from headrace.server.schemas import Schemas
-from headrace.server.self_watch import SelfWatch
 from headrace.server.snapshots import Origin, Snapshots
 from headrace.server.tracing.cases import TraceCases
+from headrace.server.tracing.scanning import Scans
 
 logger = get_logger("server")
 
@@ -48,8 +49,12 @@ class Service(PublisherCases, ReaderCases, TraceCases):
         new_incarnation: Callable[[], object] = uuid.uuid4,
         snapshot_allow: Sequence[Origin] = (),
         snapshot_local: bool = False,
+        name: str = self_watch.WHO,
     ) -> None:
-        """``snapshot_allow``: where listeners may be sent for snapshots; empty: to this machine if ``snapshot_local``."""
+        """``snapshot_allow``: where listeners may be sent for snapshots; empty: to this machine if ``snapshot_local``.
+
+        ``name``: of this server among those on its store, in its own alarm.
+        """
         super().__init__(log, clock=clock, new_incarnation=new_incarnation)
         self._looks = Looks(log)
         self._registered = {}
@@ -59,12 +64,13 @@ class Service(PublisherCases, ReaderCases, TraceCases):
         self._damage_ended = asyncio.Event()
         self.on_rotate = []
         self.progress = Recorder(log, self._clock)
+        self.scans = Scans()
         self.retention = Retention(log, self._clock, self._note_seen)
         self.histories = HistoryKeeper(log, self._clock, self.retention)
         self.hydrations = Hydrations(log, self._clock)
         self.schemas = Schemas(log)
         self.reports = Reports(log, self._clock)
-        self._self_watch = SelfWatch(log, self._clock)
+        self._self_watch = self_watch.SelfWatch(log, self._clock, name)
         self.measured = Measured(
             log, self._clock, self.retention, self.reports, self.traffic, self.not_appending
         )
@@ -85,6 +91,7 @@ class Service(PublisherCases, ReaderCases, TraceCases):
     async def close(self) -> None:
         """End retention and write down what was gathered; call it before the log is closed."""
         self.stop_waiting()
+        await self.scans.close()
         if self._looking_again is not None:
             self.log.damage.end()
             self._damage_ended.set()

@@ -23,11 +23,12 @@ NAME_CHARS_MAX: Final = 300
 ReporterKind = Literal["agent", "capture", "listener", "backup", "pipeline"]
 KINDS: Final[tuple[ReporterKind, ...]] = ("agent", "capture", "listener", "backup", "pipeline")
 WorkState = Literal["idle", "moving", "stuck"]
-ProcessState = Literal["idle", "moving", "stuck", "ending"]
-ShownState = Literal["idle", "moving", "stuck", "ending", "gone"]
+ProcessState = Literal["idle", "moving", "stuck", "ending", "failed"]
+ShownState = Literal["idle", "moving", "stuck", "ending", "failed", "gone"]
 
 Fact = Annotated[float, Meta(ge=-1e300, le=1e300)]
 ShortText = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+ErrorCode = Annotated[str, Meta(max_length=64, pattern="^[a-z0-9-]*$")]
 LongText = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 ReporterName = Annotated[Name, Meta(max_length=NAME_CHARS_MAX)]
 
@@ -53,13 +54,18 @@ class WorkReport(Document, kw_only=True):
 
 
 class ReportIn(Document, kw_only=True):
-    """What a process says of itself. ``facts``: numbers of its own, by the key of the metric that they would be."""
+    """What a process says of itself. ``facts``: numbers of its own, by the key of the metric that they would be.
+
+    ``code`` and ``detail``: the error that it died of, of a process that ``failed``; empty for every other.
+    """
 
     version: ShortText
     host: ShortText
     pid: U64
     started_at: ShortText
     state: ProcessState
+    code: ErrorCode = ""
+    detail: LongText = ""
     works: Annotated[list[WorkReport], Meta(max_length=WORKS_MAX)]
     facts: Annotated[dict[ShortText, Fact], Meta(max_length=FACTS_MAX)] = msgspec.field(default_factory=dict)
 
@@ -71,7 +77,10 @@ class Reported(Answer):
 
 
 class ReportView(Answer):
-    """The last that a process said of itself. ``state`` is ``gone`` if that is older than 30 seconds."""
+    """The last that a process said of itself.
+
+    ``state`` is ``gone`` if that is older than 30 seconds; but one that ``failed`` stays that: why it is gone is known.
+    """
 
     kind: str
     name: str

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
+from headrace.runtime.facts import BACKUP_LAG, BACKUP_WINDOW_BEGIN, BACKUP_WINDOW_END
 from tests.integration.console.browser import chromium, tab
 from tests.integration.console.shop import Shop
 from tests.reports import report
@@ -180,6 +181,39 @@ def test_processes_alarms_and_backup_say_what_is_known(shop: Shop, browser: Brow
         )
         shown.go("/console/publishers")
         expect(shown.page.get_by_role("row", name=re.compile("vmapi-db-1"))).to_contain_text("4,210")
+
+
+def test_a_report_with_impossible_numbers_leaves_the_page_as_it_is(shop: Shop) -> None:
+    body = report("", waiting=1)
+    body["facts"] = {BACKUP_WINDOW_BEGIN.name: -1e300, BACKUP_WINDOW_END.name: 1e300, BACKUP_LAG.name: 1e300}
+    try:
+        shop.server.http.put("/reports/backup/mad", json=body).raise_for_status()
+        for path in ("/console/backup", "/console/processes"):
+            page = shop.server.http.get(path)
+            assert page.status_code == 200
+            assert "mad" in page.text
+            assert "archive-1" in page.text
+    finally:
+        body["facts"] = {}
+        shop.server.http.put("/reports/backup/mad", json=body).raise_for_status()
+
+
+def test_a_link_that_says_who_was_released_is_not_taken_at_its_word(shop: Shop) -> None:
+    feed = Feed(shop.server, "shop::stuck")
+    feed.agent = "twice-db-1"
+    assert feed.register().status_code == 200
+    assert feed.post({"changes": {"uuid": "one"}}).status_code == 200
+    assert feed.post({"changes": {"uuid": "twice"}, "sequence-id": 1}).status_code == 409
+
+    def notice(who: str) -> bool:
+        page = shop.server.http.get("/console/publishers", params={"released": who})
+        assert page.status_code == 200
+        return "is lifted" in page.text
+
+    assert not notice("twice-db-1"), "it stands in quarantine"
+    assert not notice("nobody-knows-it")
+    assert shop.server.http.post("/publishers/twice-db-1/release").status_code == 200
+    assert notice("twice-db-1")
 
 
 def test_release_works_by_keyboard_alone(shop: Shop, browser: Browser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -230,6 +231,95 @@ def test_the_tail_ends_with_the_token(server: SecuredServer) -> None:
         text = "".join(answer.iter_text())
     assert "event: error" in text
     assert "the token has expired" in text
+
+
+def test_signing_out_ends_the_tail_of_the_same_session(server: SecuredServer) -> None:
+    """Nothing that is appended afterwards is sent to it."""
+    with (
+        signed_in(server, server.issuer.token()) as (client, key),
+        client.stream("GET", f"/console/feeds/{OTHER}/tail?after=5") as answer,
+    ):
+        pieces = answer.iter_text()
+        text = next(pieces)
+        assert "event: feed" in text
+        assert sign_out(server, client, key) == 303
+        billing = Feed(server, OTHER)
+        assert billing.post({"changes": {"uuid": "after-sign-out"}}).status_code == 200
+        text += "".join(pieces)
+    assert "event: error" in text
+    assert "nobody is signed in here" in text
+    assert "after-sign-out" not in text
+
+
+def test_a_tail_to_which_nothing_is_appended_ends_with_its_session_too(server: SecuredServer) -> None:
+    """It is looked for at every comment."""
+    with (
+        signed_in(server, server.issuer.token()) as (client, key),
+        client.stream("GET", f"/console/feeds/{FEED}/tail?after=5") as answer,
+    ):
+        pieces = answer.iter_text()
+        assert "event: feed" in next(pieces)
+        assert sign_out(server, client, key) == 303
+        assert "nobody is signed in here" in "".join(pieces)
+
+
+def sign_out(server: SecuredServer, client: httpx.Client, key: str) -> int:
+    headers = {**FORM, "Origin": server.url}
+    return client.post("/console/sign-out", content=f"form-key={key}", headers=headers).status_code
+
+
+def test_pages_and_refusals_are_counted_and_forms_stand_in_the_log(server: SecuredServer) -> None:
+    token = server.issuer.token(sub="olga")
+    with signed_in(server, token) as (client, key):
+        assert client.get("/console/alarms").status_code == 200
+        assert client.get("/console/no-such-page").status_code == 404
+        headers = {**FORM, "Origin": server.url}
+        refused = client.post("/console/sign-in", content="token=nonsense", headers=headers)
+        assert refused.status_code == 401
+        address = "/console/publishers/agent-1/release"
+        assert client.post(address, content="form-key=guessed", headers=headers).status_code == 403
+        forged = client.post(
+            address, content=f"form-key={key}", headers={**FORM, "Origin": "https://evil.example"}
+        )
+        assert forged.status_code == 403
+        assert client.post(address, content=f"form-key={key}", headers=headers).status_code == 303
+    quarantine(server)
+    assert server.http.post("/publishers/agent-1/release").status_code == 200
+    quarantine(server)
+
+    counted = server.http.get("/metrics").text
+    for labels in (
+        'method="GET",route="/console/alarms",status="200"',
+        'method="GET",route="other",status="404"',
+        'method="POST",route="/console/sign-in",status="401"',
+        'method="POST",route="/console/publishers/{agent-id}/release",status="403"',
+        'method="POST",route="/console/publishers/{agent-id}/release",status="303"',
+    ):
+        assert f"headrace_http_requests_total{{{labels}}}" in counted, labels
+    assert re.search(r'headrace_refusals_total\{[^}]*"unauthenticated"[^}]*\}', counted)
+
+    logged = [json.loads(line) for line in server.errors().splitlines() if line.startswith("{")]
+    assert any(one["event"] == "somebody signed in" and one["subject"] == "olga" for one in logged)
+    assert ("unauthenticated", "127.0.0.1") in [
+        (one["code"], one["peer"]) for one in logged if one["event"] == "a sign-in was refused"
+    ]
+    forms = [
+        (one["route"], one["subject"], one["detail"])
+        for one in logged
+        if one["event"] == "a form was refused"
+    ]
+    release_route = "/console/publishers/{agent-id}/release"
+    assert (release_route, "olga", "the form is of another session") in forms
+    assert (release_route, "", "the form was not sent from a page of this console") in forms
+    releases = [
+        (one["agent_id"], one["feeds"], one["subject"])
+        for one in logged
+        if one["event"] == "a quarantine is released"
+    ]
+    assert {("agent-1", (FEED,), "olga"), ("agent-1", (FEED,), "ann")} <= {  # ann: over HTTP
+        (agent, tuple(feeds), who) for agent, feeds, who in releases
+    }
+    assert token not in server.errors()
 
 
 def test_signing_in_leads_nowhere_else(server: SecuredServer) -> None:

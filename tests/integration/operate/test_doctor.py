@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,34 @@ def test_all_in_order(tmp_path: Path) -> None:
         assert [one["verdict"] for one in found[check]] == ["ok"] * len(found[check]), found[check]
     assert found["clock"][-1]["verdict"] == "ok"
     assert "ready" in found["server"][0]["reason"]
+
+
+class Undated(BaseHTTPRequestHandler):
+    """A door that lives, as a proxy in front would say it, and whose ``Date`` is no date."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"status": "ok", "version": "0"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return "half past nine"
+
+
+def test_a_server_whose_date_can_not_be_read(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Undated) as door:
+        thread = threading.Thread(target=door.serve_forever)
+        thread.start()
+        try:
+            found = doctor("--server", f"http://127.0.0.1:{door.server_port}", cwd=tmp_path)
+        finally:
+            door.shutdown()
+            thread.join()
+    assert found["server-version"], "what else it says is looked at"
+    assert not [one for one in found.get("clock", []) if "the server" in one["reason"]]
 
 
 def test_a_full_volume_and_one_in_memory(tmp_path: Path) -> None:

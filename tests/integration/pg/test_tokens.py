@@ -51,7 +51,7 @@ def test_a_token_over_tls_is_let_in(safe: SecuredServer, issuer: Issuer) -> None
 
 
 def test_no_token_is_taken_in_clear(safe: SecuredServer, issuer: Issuer) -> None:
-    with pytest.raises(psycopg2.OperationalError, match="takes none over an unencrypted connection"):
+    with pytest.raises(psycopg2.OperationalError, match="no token, over an unencrypted connection"):
         connect(safe, password=issuer.token(), sslmode="disable")
 
 

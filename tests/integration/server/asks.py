@@ -79,6 +79,7 @@ ASKS = {
         Ask("GET /alarms"),
         Ask("PUT /reports/{kind}/{name}", body=report(FEED)),
         Ask("GET /reports"),
+        Ask("DELETE /reports/{kind}/{name}"),
         Ask("GET /healthz"),
         Ask("GET /readyz"),
         Ask("GET /metrics"),

@@ -76,6 +76,7 @@ CALLS: dict[tuple[str, str], set[str]] = {
     ("GET", "/alarms"): {"admin"},
     ("PUT", "/reports/{kind}/{name}"): PUBLISHERS,
     ("GET", "/reports"): {"admin"},
+    ("DELETE", "/reports/{kind}/{name}"): {"admin"},
     ("GET", "/healthz"): ALL,
     ("GET", "/readyz"): ALL,
     ("GET", "/metrics"): {"admin"},

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from headrace import __version__
 from headrace.errors import ConfigInvalid, PortInUse
@@ -69,6 +72,39 @@ def test_clients_that_say_nothing_keep_nobody_out_for_long() -> None:
                 return False
 
         wait_until(answers, what="the silent ones to be cut")
+
+
+def test_a_client_that_goes_away_is_not_logged_and_a_fault_of_ours_is() -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def metrics() -> bytes:
+        asked.set()
+        assert go_on.wait(30)
+        return b"one 1\n"
+
+    def nobody_is_answered() -> bool:
+        return not any("process_request_thread" in thread.name for thread in threading.enumerate())
+
+    with capture_logs() as logged, HealthServer(HERE, Progress(), metrics) as server:
+        with socket.create_connection(server.address) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset by close
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert asked.wait(30)
+        go_on.set()
+        wait_until(nobody_is_answered, what="the answer to a client that has gone")
+    assert [line["event"] for line in logged] == ["health is served"]
+
+    def fails() -> bytes:
+        raise ZeroDivisionError
+
+    with capture_logs() as logged, HealthServer(HERE, Progress(), fails) as server:
+        with pytest.raises(httpx.TransportError):
+            get(server, "/metrics")
+        wait_until(nobody_is_answered, what="the request to be over")
+        assert get(server, "/healthz").status_code == 200
+    (line,) = (line for line in logged if line["log_level"] == "error")
+    assert line["event"] == "a request for health could not be answered"
+    assert isinstance(line["exc_info"], ZeroDivisionError)
 
 
 def test_an_address_that_is_taken_or_is_none() -> None:

@@ -13,7 +13,7 @@ from headrace.access.grants import EVERYTHING, Grant, Role
 from headrace.errors import Forbidden, InvalidRequest, ServerBusy, Stalled
 from headrace.log.log import Log
 from headrace.server import reports as module
-from headrace.server.reports import GONE_AFTER_MS, Reports
+from headrace.server.reports import FORGET_MS, GONE_AFTER_MS, Reports
 from headrace.testing.clock import ManualClock
 from headrace.wire.report_documents import ReportIn
 from tests.reports import report
@@ -81,6 +81,45 @@ async def test_a_restarted_server_clears_what_is_over(log: Log, clock: ManualClo
     assert standing(log) == []
 
 
+def failed(code: str = "feed-owned", feed: str = "shop") -> ReportIn:
+    return msgspec.convert(report(feed, "failed") | {"code": code, "detail": "why it ended"}, ReportIn)
+
+
+async def test_a_failure_is_an_alarm_of_its_own_code_until_the_process_is_well(
+    reports: Reports, clock: ManualClock, log: Log
+) -> None:
+    await reports.keep("agent", "a", said(state="stuck"))
+    await reports.keep("agent", "a", failed())
+    assert standing(log) == [("feed-owned", "shop", "agent a")]
+    assert "the agent a on db1 has ended with an error: why it ended" in log.metadata.alarms()[0].detail
+    clock.ms += GONE_AFTER_MS + 1
+    assert [one.state for one in (await reports.view()).reports] == ["failed"], "why it is gone is known"
+    await reports.keep("agent", "a", failed("agent-fenced"))
+    assert standing(log) == [("agent-fenced", "shop", "agent a")]
+    await Reports(log, clock).keep("agent", "a", said(state="idle"))
+    assert standing(log) == [], "by a server that was restarted meanwhile"
+
+
+async def test_a_report_clears_no_alarm_that_is_not_its_own(reports: Reports, log: Log) -> None:
+    log.metadata.raise_alarm("duplicate-entry", "quarantined", 1, feed="shop", agent_id="a")
+    log.metadata.raise_alarm("place-lost", "its place", 1, feed="shop", agent_id="a")
+    for one in (failed("duplicate-entry"), said(state="idle"), said(state="ending")):
+        await reports.keep("agent", "a", one)
+    assert sorted(standing(log)) == [("duplicate-entry", "shop", "a"), ("place-lost", "shop", "a")]
+
+
+async def test_a_process_of_many_feeds_dies_once(reports: Reports, log: Log) -> None:
+    many = report("shop", "failed") | {"code": "source-unfit"}
+    many["works"] = [report(feed)["works"][0] for feed in ("shop", "shop-2", "shop-3")]
+    await reports.keep("agent", "a", msgspec.convert(many, ReportIn))
+    assert standing(log) == [("source-unfit", "", "agent a")]
+
+
+def test_a_code_is_a_code() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        failed("<b>")
+
+
 async def test_equal_reports_are_written_now_and_then(reports: Reports, log: Log, clock: ManualClock) -> None:
     def written() -> int:
         return log.metadata.reports.all()[0].reported_at_ms
@@ -95,6 +134,41 @@ async def test_equal_reports_are_written_now_and_then(reports: Reports, log: Log
     clock.ms += 10_000
     await reports.keep("agent", "a", said(state="stuck"))
     assert written() == first + 15_000
+
+
+async def test_what_is_forgotten_takes_its_alarms_along(
+    reports: Reports, clock: ManualClock, log: Log
+) -> None:
+    log.metadata.raise_alarm("duplicate-entry", "quarantined", 1, feed="shop", agent_id="b")
+    await reports.keep("listener", "a", said(state="stuck"))
+    await reports.keep("agent", "b", failed())
+    clock.ms += FORGET_MS
+    await reports.keep("agent", "c", said(state="stuck"))
+    assert len(standing(log)) == 4, "not a moment too early"
+    clock.ms += 10_000
+    await reports.keep("agent", "c", said(state="stuck"))
+    assert sorted(standing(log)) == [("duplicate-entry", "shop", "b"), ("stalled", "shop", "c")]
+    assert [one.name for one in (await reports.view()).reports] == ["c"]
+
+
+async def test_a_process_that_is_gone_for_good_can_be_removed(
+    reports: Reports, clock: ManualClock, log: Log
+) -> None:
+    other_server = Reports(log, clock)
+    await reports.keep("agent", "a", said(state="stuck"))
+    await other_server.keep("listener", "a", said(state="stuck"))
+    clock.ms += GONE_AFTER_MS + 1
+    await other_server.remove("agent", "a")
+    assert standing(log) == [("stalled", "shop", "listener a")]
+    for server in (reports, other_server):
+        assert [one.kind for one in (await server.view()).reports] == ["listener"], "at every server"
+    await reports.keep("agent", "a", said(state="stuck"))
+    assert len(standing(log)) == 2, "it is back"
+    for kind, name in (("agent", "a"), ("agent", "a"), ("agent", "nobody")):
+        await reports.remove(kind, name)
+    assert standing(log) == [("stalled", "shop", "listener a")]
+    with pytest.raises(InvalidRequest):
+        await reports.remove("server", "a")
 
 
 async def test_who_may_report_as_what(reports: Reports) -> None:

@@ -49,9 +49,16 @@ def alive(asked: Asked) -> Alive | None:
         version = str(document["version"])
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, HeadraceError):
         return None
-    date = answer.headers.get("date")
-    date_ms = int(parsedate_to_datetime(date).timestamp() * 1000) if date is not None else None
+    date_ms = _date_ms(answer.headers.get("date"))
     return Alive(version, date_ms, time.time_ns() // 1_000_000, 1_000 + took_ms)
+
+
+def _date_ms(header: str | None) -> int | None:
+    """A proxy may have written it: what is no date is none."""
+    try:
+        return int(parsedate_to_datetime(header).timestamp() * 1000) if header is not None else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def check_server(asked: Asked) -> list[Finding]:

@@ -109,8 +109,11 @@ class ReportRows(Protocol):
     def all(self) -> list[ReportRow]:
         """Return the last report of every process, by kind and name."""
 
-    def forget(self, reported_before_ms: int, rows_max: int) -> int:
-        """Remove reports that are older, so many at most, and return how many."""
+    def forget(self, reported_before_ms: int, rows_max: int) -> list[tuple[str, str]]:
+        """Remove reports that are older, so many at most, and return (kind, name) of each, the oldest first."""
+
+    def drop(self, kind: str, name: str) -> None:
+        """Remove a report; nothing happens if there is none. A damaged row goes too."""
 
 
 class SlotRows(Protocol):
@@ -134,10 +137,11 @@ class SlotRows(Protocol):
         What it raises is raised, and nothing changes then. MetadataCorrupt if its row is damaged.
         """
 
-    def move(self, moves: Sequence[SlotMove], now_ms: int) -> None:
+    def move(self, moves: Sequence[SlotMove], now_ms: int) -> list[SlotMove]:
         """Move slots and their places forward, never back, and note that they were seen; one transaction for all.
 
-        What is not there, or is damaged, stays as it is.
+        Returns the moves that fit no slot any more: it was dropped, or another one has it. Those change nothing. What is
+        damaged stays as it is.
         """
 
     def drop(self, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 CREATE TABLE headrace_log.slot (
     name          text COLLATE "C" NOT NULL PRIMARY KEY,
+    slot_id       text NOT NULL,         -- a UUID, another one whenever it is made anew
     subject       text COLLATE "C" NOT NULL,   -- of the token that made it
     plugin        text COLLATE "C" NOT NULL,   -- its output format
     options       text NOT NULL,         -- what it was made with, as JSON

@@ -40,16 +40,22 @@ class PostgresReports(ReportRows):
             )
         )
 
-    def forget(self, reported_before_ms: int, rows_max: int) -> int:
+    def forget(self, reported_before_ms: int, rows_max: int) -> list[tuple[str, str]]:
         # One that is reported at this moment holds its row's lock: it is passed over.
         where = "WHERE reported_at_ms < %s ORDER BY reported_at_ms LIMIT %s FOR UPDATE SKIP LOCKED"
 
-        def work(connection: Session) -> int:
+        def work(connection: Session) -> list[tuple[str, str]]:
             with connection.transaction():
                 stored = stored_rows(connection, REPORT, where, (reported_before_ms, rows_max))
-                keys = [REPORT.key_of(row) for row in self._damages.sift(REPORT, stored)]
+                keys = [(row.kind, row.name) for row in self._damages.sift(REPORT, stored)]
                 delete = "DELETE FROM headrace_log.report WHERE kind = %s AND name = %s"
                 connection.cursor().executemany(delete, keys)
-                return len(keys)
+                return keys
 
         return self._run(work)
+
+    def drop(self, kind: str, name: str) -> None:
+        delete = "DELETE FROM headrace_log.report WHERE kind = %s AND name = %s"
+        self._run(lambda connection: connection.execute(delete, (kind, name)))
+        self._damages.mended(REPORT, (kind, name))
+        self._damages.tell()

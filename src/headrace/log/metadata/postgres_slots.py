@@ -64,13 +64,13 @@ class PostgresSlots(SlotRows):
 
         return self._run(work)
 
-    def move(self, moves: Sequence[SlotMove], now_ms: int) -> None:
-        def work(connection: Session) -> None:
+    def move(self, moves: Sequence[SlotMove], now_ms: int) -> list[SlotMove]:
+        def work(connection: Session) -> list[SlotMove]:
             with connection.transaction():
-                for move in sorted(moves):  # in one order, else two servers could wait for each other
-                    self._move(connection, move, now_ms)
+                # In one order, else two servers could wait for each other.
+                return [move for move in sorted(moves) if not self._move(connection, move, now_ms)]
 
-        self._run(work)
+        return self._run(work)
 
     def drop(self, name: str) -> bool:
         def work(connection: Session) -> bool:
@@ -86,11 +86,14 @@ class PostgresSlots(SlotRows):
             self._damages.mended(SLOT, (name,))
         return gone
 
-    def _move(self, connection: Session, move: SlotMove, now_ms: int) -> None:
+    def _move(self, connection: Session, move: SlotMove, now_ms: int) -> bool:
+        """Move a slot; False if the move fits none."""
         stored = stored_rows(connection, SLOT, _LOCKED, (move.name,))
         slot = self._damages.checked(SLOT, stored[0]) if stored else None
         if slot is None:
-            return
+            return bool(stored)
+        if not move.fits(slot):
+            return False
         moved = slot._replace(position=max(slot.position, move.position))
         put_rows(connection, self._damages, SLOT, [moved])
         key = (slot.subject, slot_subscriber(slot.name))
@@ -99,6 +102,7 @@ class PostgresSlots(SlotRows):
         if place is not None:
             seen = place._replace(lsn=max(place.lsn, move.lsn), seen_at_ms=now_ms)
             put_rows(connection, self._damages, SUBSCRIBER, [seen])
+        return True
 
     def _known(self, connection: Session, name: str, where: str) -> SlotRow | None:
         stored = stored_rows(connection, SLOT, where, (name,))

@@ -145,12 +145,14 @@ class ReportRow(NamedTuple):
 class SlotRow(NamedTuple):
     """A replication slot: a subscriber with a name of its own that is followed over PostgreSQL's replication protocol.
 
-    ``subject``: whose token made it. ``plugin``: its output format. ``options``: JSON, what it was made with. ``position``:
-    up to there its client has confirmed everything. ``holder``: the server at which it is in use, empty if at none; void
-    from ``held_until_ms`` on. Its place, which holds retention, is a :class:`SubscriberRow`: :func:`slot_subscriber`.
+    ``slot_id``: a UUID; a slot that is dropped and made anew has another one. ``subject``: whose token made it. ``plugin``:
+    its output format. ``options``: JSON, what it was made with. ``position``: up to there its client has confirmed
+    everything. ``holder``: the server at which it is in use, empty if at none; void from ``held_until_ms`` on. Its place,
+    which holds retention, is a :class:`SubscriberRow`: :func:`slot_subscriber`.
     """
 
     name: str
+    slot_id: str
     subject: str
     plugin: str
     options: str
@@ -165,11 +167,20 @@ def slot_subscriber(name: str) -> str:
 
 
 class SlotMove(NamedTuple):
-    """What the client of a slot has confirmed: all up to ``position``; what is above ``lsn`` is still to be held."""
+    """What the client of a slot has confirmed: all up to ``position``; what is above ``lsn`` is still to be held.
+
+    It fits the slot of this ``slot_id`` while ``holder`` has it: whoever has lost a slot moves it no more.
+    """
 
     name: str
+    slot_id: str
+    holder: str
     position: int
     lsn: str
+
+    def fits(self, row: SlotRow) -> bool:
+        """Tell whether it may move this slot."""
+        return (row.slot_id, row.holder) == (self.slot_id, self.holder)
 
 
 JOURNAL: Final = "journal"

@@ -115,6 +115,7 @@ CREATE TABLE IF NOT EXISTS report (
 
 CREATE TABLE IF NOT EXISTS slot (
     name          TEXT NOT NULL PRIMARY KEY,
+    slot_id       TEXT NOT NULL,        -- a UUID, another one whenever it is made anew
     subject       TEXT NOT NULL,        -- of the token that made it
     plugin        TEXT NOT NULL,        -- its output format
     options       TEXT NOT NULL,        -- what it was made with, as JSON

@@ -31,10 +31,16 @@ class SqliteReports(ReportRows):
         with self._use() as database:
             return self._damages.sift(REPORT, stored_rows(database, REPORT, "ORDER BY kind, name"))
 
-    def forget(self, reported_before_ms: int, rows_max: int) -> int:
+    def forget(self, reported_before_ms: int, rows_max: int) -> list[tuple[str, str]]:
         where = "WHERE reported_at_ms < ? ORDER BY reported_at_ms LIMIT ?"
         with self._change() as database:
             stored = stored_rows(database, REPORT, where, (reported_before_ms, rows_max))
-            keys = [REPORT.key_of(row) for row in self._damages.sift(REPORT, stored)]
+            keys = [(row.kind, row.name) for row in self._damages.sift(REPORT, stored)]
             database.executemany("DELETE FROM report WHERE kind = ? AND name = ?", keys)
-        return len(keys)
+        return keys
+
+    def drop(self, kind: str, name: str) -> None:
+        with self._change() as database:
+            database.execute("DELETE FROM report WHERE kind = ? AND name = ?", (kind, name))
+        self._damages.mended(REPORT, (kind, name))
+        self._damages.tell()

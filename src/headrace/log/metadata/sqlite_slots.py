@@ -47,11 +47,15 @@ class SqliteSlots(SlotRows):
                 put_rows(database, self._damages, SLOT, [row])
         return row
 
-    def move(self, moves: Sequence[SlotMove], now_ms: int) -> None:
+    def move(self, moves: Sequence[SlotMove], now_ms: int) -> list[SlotMove]:
+        refused: list[SlotMove] = []
         with self._change() as database:
             for move in moves:
-                slot = known_row(database, self._damages, SLOT, (move.name,), raises=False)
-                if slot is None:
+                stored = stored_rows(database, SLOT, "WHERE name = ?", (move.name,))
+                slot = self._damages.checked(SLOT, stored[0]) if stored else None
+                if slot is None or not move.fits(slot):
+                    if slot is not None or not stored:
+                        refused.append(move)
                     continue
                 moved = slot._replace(position=max(slot.position, move.position))
                 put_rows(database, self._damages, SLOT, [moved])
@@ -60,6 +64,7 @@ class SqliteSlots(SlotRows):
                 if place is not None:
                     seen = place._replace(lsn=max(place.lsn, move.lsn), seen_at_ms=now_ms)
                     put_rows(database, self._damages, SUBSCRIBER, [seen])
+        return refused
 
     def drop(self, name: str) -> bool:
         with self._change() as database:

@@ -27,7 +27,7 @@ from headrace.server.console.sessions import Session
 from headrace.server.guard import May
 from headrace.server.http.table import Call
 from headrace.server.service import Service
-from headrace.wire.documents import AlarmView, TimeToLoss, ms_of_rfc3339, rfc3339
+from headrace.wire.documents import TIME_MS_MAX, AlarmView, TimeToLoss, ms_of_rfc3339, rfc3339
 
 PAGE_TYPE: Final = "text/html; charset=utf-8"
 SESSION: Final = "headrace.console-session"
@@ -164,8 +164,9 @@ def danger(loss: TimeToLoss | None) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Return seconds since 1970 as RFC 3339."""
-    return rfc3339(round(seconds * 1000))
+    """Return seconds since 1970 as RFC 3339; a process may report any number, and what is no such time is unknown."""
+    ms = seconds * 1000
+    return rfc3339(round(ms)) if 0 <= ms <= TIME_MS_MAX else UNKNOWN
 
 
 @cache

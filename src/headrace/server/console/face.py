@@ -14,7 +14,7 @@ from headrace.access.asgi import GRANT
 from headrace.access.bearer import challenge_of
 from headrace.access.grants import Grant
 from headrace.access.tokens import TokenVerifier
-from headrace.errors import HeadraceError, Unauthenticated
+from headrace.errors import Forbidden, HeadraceError, Unauthenticated
 from headrace.errors.problem import title_of
 from headrace.runtime.logs import get_logger
 from headrace.server.console.drawing import SESSION, bare_page
@@ -27,6 +27,7 @@ from headrace.server.http.bodies import UNREAD, Bodies, BodyTerms, answer_and_li
 from headrace.server.http.event_stream import EventStream, StreamTerms
 from headrace.server.http.table import Call, find_route
 from headrace.server.service import Service
+from headrace.server.traffic import HttpRequest
 
 logger = get_logger("server.console")
 
@@ -45,6 +46,8 @@ SECURITY: Final = (
 )
 """On every answer: nothing but our own files runs or is loaded, and nobody frames a page. The referrer stays here; with a
 stricter policy browsers would leave out the origin of our own forms."""
+_SAFE: Final = frozenset({"GET", "HEAD"})
+"""Methods of requests that change nothing (RFC 9110, 9.2.1); every other is a form's, or pretends to be."""
 NO_STORE: Final = (b"cache-control", b"no-store")
 
 
@@ -78,15 +81,26 @@ class ConsoleFace:
                 message = {**message, "headers": given}
             await send(message)
 
+        asked = self._service.traffic.asked(scope["method"])
         try:
-            response = await self._answer(request)
+            response = await self._answer(request, asked)
+            asked.answered(response.status_code)
         except ClientDisconnect:
+            asked.given_up()
             return
         except HeadraceError as error:
+            asked.refused(error)
+            if scope["method"] not in _SAFE and isinstance(error, Forbidden | Unauthenticated):
+                who = scope[GRANT].subject if GRANT in scope else ""
+                logger.warning(
+                    "a form was refused", route=asked.route, code=error.code, detail=error.detail, subject=who
+                )
             response = _error_page(error)
         except Exception:
             logger.exception("a page failed", method=scope["method"], path=scope["path"])
-            response = _error_page(HeadraceError("the server failed on this page; its log says why"))
+            failure = HeadraceError("the server failed on this page; its log says why")
+            asked.refused(failure)
+            response = _error_page(failure)
         finally:
             self._bodies.release(scope)
         if scope.get(UNREAD) and not isinstance(response, EventStream):
@@ -94,9 +108,10 @@ class ConsoleFace:
         else:
             await response(scope, receive, guarded_send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, asked: HttpRequest) -> Response:
         scope = request.scope
         route, path = find_route(PAGES, scope["method"], scope["raw_path"])
+        asked.route = route.path
         scope[SESSIONS] = self._sessions
         if route.method != "GET":
             check_origin(request.headers)
@@ -106,10 +121,10 @@ class ConsoleFace:
             name = session_of(request.headers.get("cookie", ""), encrypted=scope["scheme"] == "https")
             try:
                 session = await self._sessions.find(name)
-            except Unauthenticated as error:
-                if not route.media_type.startswith("text/html"):
+            except Unauthenticated:
+                if request.method != "GET" or not route.media_type.startswith("text/html"):
                     raise
-                return _ask_to_sign_in(request, error)
+                return _ask_to_sign_in(request)
             scope[SESSION], scope[GRANT] = session, session.grant
         call = Call(route, path, request, self._bodies, self._streams)
         await call.check_caller(self._service)
@@ -117,10 +132,8 @@ class ConsoleFace:
         return await route.handler(self._service, call)
 
 
-def _ask_to_sign_in(request: Request, error: Unauthenticated) -> Response:
+def _ask_to_sign_in(request: Request) -> Response:
     """A link from another site comes without the cookie, which is ``SameSite=Strict``: such a page asks for itself anew."""
-    if request.method != "GET":
-        return _error_page(error)
     if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
         return bare_page("again.html")
     query = request.scope["query_string"].decode("latin-1")

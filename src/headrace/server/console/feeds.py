@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from headrace.errors import HeadraceError
 from headrace.server.console.consumers import lag_views
 from headrace.server.console.drawing import page
+from headrace.server.console.signing import check_session
 from headrace.server.console.tail import SHOWN_MAX, ShownEntry, events_of, portion_of, shown_list
 from headrace.server.http.event_stream import EventStream
 from headrace.server.http.table import FEED, Call
@@ -101,10 +103,13 @@ async def show_feed(service: Service, call: Call) -> Response:
 
 
 async def tail(service: Service, call: Call) -> Response:
-    """Answer with what is appended, as it comes."""
+    """Answer with what is appended, as it comes, while the session lasts."""
     query = call.query(TailQuery)
     follower = await service.watch(call.path[FEED], query.after, portion_of(query.key))
-    return EventStream(follower, call.request, call.streams, service.traffic, events_of=events_of)
+    check = partial(check_session, call)
+    return EventStream(
+        follower, call.request, call.streams, service.traffic, events_of=events_of, check=check
+    )
 
 
 def _listed(service: Service, view: FeedView) -> ListedFeed:

@@ -48,13 +48,16 @@ async def list_publishers(service: Service, call: Call) -> Response:
     reports = (await service.reports.view()).reports if call.grant.may_administer() else []
     backlogs = _backlogs(reports)
     shown = [_shown(one, backlogs) for one in states]
+    own = [one for one in states if one.agent_id == released]
+    # Anybody can make a link that says so.
+    is_released = bool(own) and all(one.quarantine is None for one in own)
     return await page(
         service,
         call,
         "publishers.html",
         publishers=shown,
         quarantined=[one for one in shown if one.quarantined_at is not None],
-        released=released,
+        released=released if is_released else "",
     )
 
 
@@ -64,7 +67,7 @@ async def release(service: Service, call: Call) -> Response:
         call.request.headers.get("content-type", ""), await call.bodies.read(call.request, FORM_BYTES_MAX)
     )
     check_form_key(session_of_scope(call.request), fields)
-    done = await service.release(call.path["agent-id"])
+    done = await service.release(call.path["agent-id"], call.grant)
     return RedirectResponse(f"/console/publishers?released={quote(done.agent_id, safe='')}", 303)
 
 

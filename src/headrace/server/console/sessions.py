@@ -16,6 +16,9 @@ from headrace.access.grants import EVERYTHING, Grant
 from headrace.access.tokens import TokenVerifier
 from headrace.errors import Forbidden, Unauthenticated
 from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.logs import get_logger
+
+logger = get_logger("server.console")
 
 SESSION_S_MAX: Final = 12 * 3600
 """Longest life of a session, whatever its token says: a working day."""
@@ -67,6 +70,7 @@ class Sessions:
         while len(self._known) >= SESSIONS_MAX:
             self._known.popitem(last=False)
         self._known[name] = Session(token, _secret(), grant, self._clock.monotonic() + left_s)
+        logger.info("somebody signed in", subject=grant.subject)
         return name, max(1, int(left_s))
 
     async def find(self, name: str | None) -> Session:

@@ -10,12 +10,15 @@ from starlette.responses import RedirectResponse, Response
 
 from headrace.access.bearer import challenge_of
 from headrace.errors import Forbidden, Unauthenticated
+from headrace.runtime.logs import get_logger
 from headrace.server.console.drawing import bare_page, session_of_scope
 from headrace.server.console.forgery import FORM_BYTES_MAX, check_form_key, read_form
 from headrace.server.console.sessions import Sessions, cookie, session_of
 from headrace.server.http.table import Call
 from headrace.server.service import Service
 from headrace.wire.documents import Document
+
+logger = get_logger("server.console")
 
 HOME: Final = "/console"
 SESSIONS: Final = "headrace.console-sessions"
@@ -54,6 +57,8 @@ async def sign_in(service: Service, call: Call) -> Response:
     try:
         name, lasts_s = await sessions.begin(fields.get("token", "").strip())
     except (Unauthenticated, Forbidden) as error:
+        logger.warning("a sign-in was refused", code=error.code, detail=error.detail, peer=_peer(call))
+        service.traffic.note_refusal("http", error)
         challenge = challenge_of(error)
         headers = {"WWW-Authenticate": challenge} if challenge is not None else {}
         return bare_page("sign_in.html", status=error.http_status, headers=headers, to=to, error=error)
@@ -76,11 +81,23 @@ async def sign_out(service: Service, call: Call) -> Response:
     return answer
 
 
+async def check_session(call: Call) -> None:
+    """Raise Unauthenticated if the session that asked has ended since, whatever ended it; Forbidden, KeysUnavailable."""
+    encrypted = call.request.scope["scheme"] == "https"
+    await _sessions(call).find(session_of(call.request.headers.get("cookie", ""), encrypted=encrypted))
+
+
 def _sessions(call: Call) -> Sessions:
     found = call.request.scope[SESSIONS]
     if not isinstance(found, Sessions):
         raise TypeError("the face has given no sessions")
     return found
+
+
+def _peer(call: Call) -> str:
+    """The address that the connection comes from; behind a proxy, the proxy's."""
+    client = call.request.client
+    return client.host if client is not None else ""
 
 
 def _own(to: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
@@ -59,12 +59,14 @@ class EventStream(Response):
         traffic: Traffic,
         *,
         events_of: Callable[[Rendered], bytes] = attrgetter("content"),
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """``traffic`` counts the stream while it is open. ``events_of``: makes events of what the follower finds, if that is
-        no run of events yet.
+        no run of events yet. ``check``: asked before entries and comments are sent; what it raises ends the stream.
         """
         super().__init__(media_type=EVENTS_TYPE)
         self._events_of = events_of
+        self._check = check
         self._follower = follower
         self._request = request
         self._terms = terms
@@ -101,6 +103,8 @@ class EventStream(Response):
             try:
                 async with until_expired(self._grant, self._clock):
                     found = await follower.next(self._terms.comment_every_s)
+                    if self._check is not None:
+                        await self._check()
             except HeadraceError as error:
                 return await self._push(send, _error_event(error))
             except Exception:

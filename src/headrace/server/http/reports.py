@@ -18,6 +18,12 @@ async def put_report(service: Service, call: Call) -> Response:
     return Response(msgspec.json.encode(kept), media_type=JSON_TYPE)
 
 
+async def remove_report(service: Service, call: Call) -> Response:
+    """Forget a process that is gone for good, and clear its alarms."""
+    await service.reports.remove(call.path["kind"], call.path["name"], call.grant)
+    return Response(status_code=204)
+
+
 async def list_reports(service: Service, call: Call) -> Response:
     """Answer what every process said last."""
     return Response(msgspec.json.encode(await service.reports.view()), media_type=JSON_TYPE)

@@ -105,7 +105,7 @@ async def _alarms(service: Service, call: Call) -> Response:
 
 
 async def _release(service: Service, call: Call) -> Response:
-    return _document(await service.release(call.path["agent-id"]))
+    return _document(await service.release(call.path["agent-id"], call.grant))
 
 
 async def _healthz(service: Service, call: Call) -> Response:
@@ -243,7 +243,7 @@ ROUTES: Final = (
     Route(
         method="GET", path="/feeds/{change-feed-id}/trace", may=May.LISTEN, handler=tracing.trace, query=tracing.TraceQuery,
         answer=Trace, summary="One entry's life: when it was appended, durable, delivered to whom, and acknowledged",
-        refusals=(errors.FeedNotFound, errors.JournalCorrupt),
+        refusals=(errors.FeedNotFound, errors.JournalCorrupt, errors.ServerBusy),
     ),
     Route(
         method="GET", path="/feeds", may=May.LIST, handler=_feeds, answer=doc.FeedList,
@@ -270,6 +270,10 @@ ROUTES: Final = (
     Route(
         method="PUT", path="/reports/{kind}/{name}", may=May.LIST, handler=reports.put_report,
         bodies=(ReportIn,), answer=Reported, summary="What a long-running process says of itself, every few seconds",
+    ),
+    Route(
+        method="DELETE", path="/reports/{kind}/{name}", may=May.ADMINISTER, handler=reports.remove_report, answer=None,
+        status=204, summary="Forget a process that is gone for good, and clear its alarms",
     ),
     Route(
         method="GET", path="/reports", may=May.ADMINISTER, handler=reports.list_reports, answer=ReportList,

@@ -12,8 +12,8 @@ from headrace.server.metrics.measured import Measured, Subject
 
 REQUESTS: Final = counter(
     "headrace_http_requests_total",
-    "HTTP requests that were answered. `route` is the path with its parameters' names; `other` is no route or a caller "
-    "without a right. The status `given-up`: the client went away.",
+    "HTTP requests that were answered, the console's pages included. `route` is the path with its parameters' names; "
+    "`other` is no route or a caller without a right. The status `given-up`: the client went away.",
     "method",
     "route",
     "status",

@@ -13,16 +13,21 @@ from headrace.runtime.metric import gauge
 from headrace.server.metrics.measured import Measured, Subject
 from headrace.wire.report_documents import ReportView, WorkReport
 
+OVER: Final = frozenset({"failed", "gone"})
+"""States of processes that don't run, as far as is known, and were not told so."""
 _PROCESS: Final = ("kind", "name")
 _WORK: Final = ("kind", "name", "work", "feed")
 
 UP: Final = gauge(
     "headrace_process_up",
-    "1 while the process reports, 0 once nothing was heard of it for 30 seconds. Gone for 7 days, it is forgotten.",
+    "1 while the process reports, 0 once it has failed or nothing was heard of it for 30 seconds. After 7 days it is "
+    "forgotten.",
     *_PROCESS,
 )
 ENDING: Final = gauge(
-    "headrace_process_ending", "1 if the last that it said is that it was told to stop.", *_PROCESS
+    "headrace_process_ending",
+    "1 if the last that it said is that it was told to stop, or had done its work; 0 if it failed.",
+    *_PROCESS,
 )
 AGE: Final = gauge("headrace_process_report_age_seconds", "How long ago the process reported.", *_PROCESS)
 WAITING: Final = gauge(
@@ -46,13 +51,13 @@ REACHABLE: Final = gauge(
 
 
 async def _collect(measured: Measured) -> Iterable[Metric]:
-    """Numbers of a process that is gone stay out: they are no longer true."""
+    """Numbers of a process that has failed or is gone stay out: they are no longer true."""
     now_ms = measured.clock.wall_ms()
     views = (await measured.reports.view()).reports
-    alive = [one for one in views if one.state != "gone"]
+    alive = [one for one in views if one.state not in OVER]
     works = [(_labels(one, work), work) for one in alive for work in one.report.works]
     return (
-        UP.of(((one.kind, one.name), float(one.state != "gone")) for one in views),
+        UP.of(((one.kind, one.name), float(one.state not in OVER)) for one in views),
         ENDING.of(((one.kind, one.name), float(one.report.state == "ending")) for one in views),
         AGE.of(((one.kind, one.name), _seconds_since(one.reported_at, now_ms)) for one in views),
         WAITING.of((labels, work.waiting) for labels, work in works),

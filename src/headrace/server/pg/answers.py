@@ -14,12 +14,18 @@ from headrace.server.pg.commands import slot_name
 from headrace.server.pg.lsn import lsn_text
 from headrace.server.pg.output.registry import OUTPUTS
 from headrace.server.pg.queries import Call, Column, Item, Literal, Select, Star
-from headrace.server.pg.slots import SlotOptions, Slots, SlotView
+from headrace.server.pg.slot_views import SlotOptions, SlotView
+from headrace.server.pg.slots import Slots
 from headrace.server.pg.sqlstate import PgError, SqlState
 
 SERVER_VERSION: Final = "15.0"
 """The version of PostgreSQL whose replication commands are spoken: clients choose the syntax of options by it."""
 VERSION: Final = f"PostgreSQL {SERVER_VERSION} (Headrace {__version__})"
+
+ANSWER_BYTES_MAX: Final = 1 << 20
+"""Most bytes of an answer, about: all slots that there may be take half of it. More would hold up everybody else."""
+VALUE_BYTES: Final = 4
+"""Of each value, in front of it."""
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "server_version": SERVER_VERSION,
@@ -141,7 +147,7 @@ class Answers:
         return row.position
 
     async def select(self, asking: Asking, query: Select) -> Answer:
-        """Answer a query; PgError: 42P01, 42883, 42703 for what is not there."""
+        """Answer a query; PgError: 42P01, 42883, 42703 for what is not there, 54000 for an answer that is too long."""
         columns, rows = await self._source(asking, query.source)
         for name, value in query.where:
             _known_column(name, columns)
@@ -151,7 +157,17 @@ class Answers:
         names: list[str] = []
         for item in query.items:
             names += columns if isinstance(item.value, Star) else [item.name]
-        found = [await self._row(asking, query.items, columns, row) for row in rows]
+        found: list[Sequence[str | None]] = []
+        size = 0
+        for row in rows:
+            found.append(await self._row(asking, query.items, columns, row))
+            size += sum(VALUE_BYTES + len(value or "") for value in found[-1])
+            if size > ANSWER_BYTES_MAX:
+                raise PgError(
+                    SqlState.PROGRAM_LIMIT_EXCEEDED,
+                    f"the answer has more than {ANSWER_BYTES_MAX} bytes",
+                    hint="Ask for less: name columns, or use WHERE or LIMIT.",
+                )
         return Answer(names, found)
 
     async def _row(
@@ -263,7 +279,7 @@ def _slot_row(view: SlotView) -> Row:
         "active_pid": str(view.active_pid) if view.active_pid is not None else None,
         "restart_lsn": lsn_text(view.restart) if view.restart is not None else None,
         "confirmed_flush_lsn": lsn_text(row.position),
-        "wal_status": "lost" if view.lost else "reserved",
+        "wal_status": {True: "lost", False: "reserved", None: None}[view.lost],
         "two_phase": "f",
     }
     return {name: values.get(name) for name in SLOT_COLUMNS}

@@ -151,6 +151,7 @@ def _pieces(
                 ends=is_last and last == part.last,
                 xid=transaction.xid,
                 wanted=_between(part, first, last),
+                sent_by=frame.header.end,
             )
 
 

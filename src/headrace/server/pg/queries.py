@@ -76,6 +76,12 @@ _ACCEPTED: Final = {
     "rollback": "ROLLBACK", "abort": "ROLLBACK", "discard": "DISCARD ALL", "deallocate": "DEALLOCATE",
 }  # fmt: skip
 _AFTER_ITEMS: Final = ("from", "where", "order", "limit")
+ITEMS_MAX: Final = 100
+"""Most items, and most conditions, of a query: the one relation has 15 columns."""
+STATEMENTS_MAX: Final = 100
+"""Most statements of one message: all are answered before the client is waited for."""
+LIMIT_DIGITS_MAX: Final = 18
+"""As many as PostgreSQL's ``bigint`` always has room for."""
 _BARE: Final = frozenset({"current_user", "session_user", "user", "current_database", "current_schema"})
 """Functions that are called without parentheses."""
 
@@ -88,6 +94,7 @@ def parse_statements(text: str) -> list[Statement]:
         if token is None or token.is_sign(";"):
             if end > begin:
                 found.append(_statement(Reader(tokens[begin:end])))
+                _check_count(found, STATEMENTS_MAX, "statements")
             begin = end + 1
     return found
 
@@ -127,6 +134,7 @@ def _select(reader: Reader) -> Select:
     items = [_item(reader)]
     while reader.sign_if(","):
         items.append(_item(reader))
+        _check_count(items, ITEMS_MAX, "items")
     source: Column | Call | None = None
     where: list[tuple[str, str]] = []
     limit: int | None = None
@@ -141,6 +149,7 @@ def _select(reader: Reader) -> Select:
         where.append(_condition(reader))
         while reader.take_if("and"):
             where.append(_condition(reader))
+            _check_count(where, ITEMS_MAX, "conditions")
     if reader.take_if("order"):
         reader.expect("by")
         reader.value()
@@ -151,9 +160,16 @@ def _select(reader: Reader) -> Select:
         number = reader.take()
         if number.kind is not Kind.NUMBER or not number.value.isdecimal():
             raise syntax_error(number.value)
+        if len(number.value) > LIMIT_DIGITS_MAX:
+            raise PgError(SqlState.PROGRAM_LIMIT_EXCEEDED, f"LIMIT has more than {LIMIT_DIGITS_MAX} digits")
         limit = int(number.value)
     reader.end()
     return Select(items, source, where, limit)
+
+
+def _check_count(found: Sequence[object], most: int, what: str) -> None:
+    if len(found) > most:
+        raise PgError(SqlState.PROGRAM_LIMIT_EXCEEDED, f"more than {most} {what}")
 
 
 def _item(reader: Reader) -> Item:

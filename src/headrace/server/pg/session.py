@@ -21,6 +21,7 @@ from headrace.server.guard import May, check_call
 from headrace.server.pg import messages as msg
 from headrace.server.pg.answers import REPORTED, Answer, Answers, Asking
 from headrace.server.pg.commands import CreateSlot, DropSlot, IdentifySystem, ReadSlot, Start
+from headrace.server.pg.interrupting import unless_interrupted
 from headrace.server.pg.lsn import lsn_text
 from headrace.server.pg.output.contract import Output
 from headrace.server.pg.queries import Accepted, Select, Show, Statement, parse_statements
@@ -152,7 +153,17 @@ class Session:
         return asking
 
     async def _authenticate(self) -> Grant:
-        """Return what the client may do; over an unencrypted connection no token is asked for, nor taken."""
+        """Return what the client may do; over an unencrypted connection no token is asked for, nor taken.
+
+        A server that has TLS takes nobody in clear: who does not ask for TLS would not be asked for a certificate either.
+        """
+        if self._server.tls is not None and not self._wire.encrypted:
+            raise PgError(
+                SqlState.INVALID_AUTHORIZATION,
+                "this server takes no session, and no token, over an unencrypted connection",
+                hint="Connect with sslmode=require or better.",
+                fatal=True,
+            )
         verifier = self._server.verifier
         if verifier is None:
             return EVERY_GRANT
@@ -160,7 +171,7 @@ class Session:
             raise PgError(
                 SqlState.INVALID_AUTHORIZATION,
                 "this server asks for a bearer token, and takes none over an unencrypted connection",
-                hint="Connect with sslmode=require or better; the server needs --tls-cert and --tls-key for it.",
+                hint="The server needs --tls-cert and --tls-key; then connect with sslmode=require or better.",
                 fatal=True,
             )
         self._wire.write(msg.authentication(3))
@@ -258,7 +269,8 @@ class Session:
                 await self._read_slot(asking, name)
             case DropSlot(name, wait):
                 self._check_walsender(statement)
-                await self._server.slots.drop(name, asking.grant, wait=wait)
+                dropping = self._server.slots.drop(name, asking.grant, wait=wait)
+                await unless_interrupted(dropping, self._cancelled, self._wire.ended)
                 self._wire.write(msg.command_complete("DROP_REPLICATION_SLOT"))
             case Start():
                 self._check_walsender(statement)

@@ -7,18 +7,18 @@ Everything is called from the one asyncio loop that also uses the log; what bloc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from headrace.access.grants import Grant
 from headrace.entries.lsn import Lsn
-from headrace.errors import HeadraceError, StoreUnavailable
-from headrace.log.history import position_past
+from headrace.errors import HeadraceError, MetadataCorrupt
 from headrace.log.log import Log
 from headrace.log.metadata.contract import SlotMove, SlotRow, SubscriberRow
 from headrace.log.metadata.rows import slot_subscriber
@@ -26,9 +26,19 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
 from headrace.runtime.threads import in_thread
 from headrace.server.guard import StreamRights
+from headrace.server.pg.moves import Moves
+from headrace.server.pg.slot_views import (
+    SlotOptions,
+    SlotView,
+    check_place,
+    options_of,
+    places_of,
+    usable_place,
+    view_of,
+)
 from headrace.server.pg.sqlstate import PgError, SqlState
 from headrace.server.pg.terms import PgTerms
-from headrace.server.pg.walking import find_beginning, is_lost
+from headrace.server.pg.walking import find_beginning
 from headrace.server.streams.places import Subscriber
 
 logger = get_logger("server.pg")
@@ -39,39 +49,18 @@ NOTE_EVERY_S: Final = 15.0
 """How often it is written down which slots are in use, and that they are there."""
 SEEN_PARTS: Final = 4
 """And at least so many times within ``subscriber-expiry``."""
+LOOK_EVERY_S: Final = 1.0
+"""How often it is looked whether another server has let go of a slot that is waited for."""
 RETRY_S: Final = 1.0
 """The pause after a write of confirmed positions that failed."""
-
-
-class SlotOptions(msgspec.Struct, frozen=True, rename="kebab"):
-    """What a slot was made with. ``database``: the ``dbname`` of that session; its streams carry no more than it names.
-
-    ``temporary``: it ends with the session that made it.
-    """
-
-    database: str
-    temporary: bool = False
-
-
-class SlotView(NamedTuple):
-    """A slot as ``pg_replication_slots`` shows it. ``restart``: from there on it holds; None where its place has gone.
-
-    ``active_pid``: of the session that uses it; None at another server, where it may be ``active`` too.
-    """
-
-    row: SlotRow
-    options: SlotOptions
-    active: bool
-    active_pid: int | None
-    restart: int | None
-    lost: bool
 
 
 @dataclass(eq=False, slots=True)
 class Held:
     """A slot in use. ``position``: confirmed up to there; ``place``: what its stream begins behind, and holds.
 
-    ``end`` ends its stream: another server has the slot, or it was dropped there.
+    ``end`` ends its stream: another server has the slot, or it was dropped there; ``gone`` says so then, and nothing is
+    confirmed any more. ``released``: its use is ending.
     """
 
     row: SlotRow
@@ -80,6 +69,8 @@ class Held:
     place: Lsn
     position: int
     end: Callable[[], None]
+    gone: PgError | None = None
+    released: bool = False
 
     @property
     def who(self) -> Subscriber:
@@ -97,16 +88,17 @@ class Slots:
         self._rows = log.metadata.slots
         self._holder = str(uuid.uuid4())
         self._held: dict[str, Held] = {}
-        self._temporary: set[str] = set()
+        self._taking: set[str] = set()
+        self._temporary: dict[str, str] = {}
+        """Those of sessions here: name -> ``slot_id``."""
         self._released = asyncio.Condition()
-        self._moves: dict[str, SlotMove] = {}
-        self._writing: asyncio.Task[None] | None = None
+        self._moves = Moves(lambda moves: self._rows.move(moves, clock.wall_ms()), self._refused)
         self._noting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to note which slots are there; temporary ones of sessions that are no more are dropped."""
         for row in await asyncio.to_thread(self._rows.all):
-            if _options(row).temporary and not self._is_held_elsewhere(row):
+            if options_of(row).temporary and not self._is_held_elsewhere(row):
                 await asyncio.to_thread(self._rows.drop, row.name)
         self._log.present.append(self._present)
         self._noting = asyncio.create_task(self._note())
@@ -126,16 +118,25 @@ class Slots:
         self, name: str, plugin: str, options: SlotOptions, grant: Grant, rights: StreamRights | None
     ) -> SlotRow:
         """Make a slot at the journal's end; PgError: 42710 where the name is taken, 53400 where there are too many."""
-        if len(await asyncio.to_thread(self._rows.all)) >= self._terms.slots_max:
+        known = await asyncio.to_thread(self._rows.all)
+        if len(known) >= self._terms.slots_max:
             raise PgError(
                 SqlState.CONFIGURATION_LIMIT_EXCEEDED,
                 "all replication slots are in use",
+                hint="Drop one that nobody needs: SELECT * FROM pg_replication_slots shows them.",
+            )
+        own = sum(row.subject == grant.subject for row in known)
+        if own >= self._terms.subject_slots_max and not grant.may_administer():
+            raise PgError(
+                SqlState.CONFIGURATION_LIMIT_EXCEEDED,
+                f"this subject has {own} replication slots, which is the most",
                 hint="Drop one that nobody needs: SELECT * FROM pg_replication_slots shows them.",
             )
         begin = await in_thread(partial(find_beginning, self._log.store, rights))
         held_until_ms = self._clock.wall_ms() + HELD_MS if options.temporary else 0
         row = SlotRow(
             name,
+            str(uuid.uuid4()),
             grant.subject,
             plugin,
             msgspec.json.encode(options).decode(),
@@ -151,7 +152,7 @@ class Slots:
         if not await in_thread(partial(self._log.store.without_drops, make)):
             raise PgError(SqlState.DUPLICATE_OBJECT, f'replication slot "{name}" already exists')
         if options.temporary:
-            self._temporary.add(name)
+            self._temporary[name] = row.slot_id
         logger.info("replication slot made", slot=name, plugin=plugin, subject=grant.subject)
         return row
 
@@ -162,54 +163,75 @@ class Slots:
         return await asyncio.to_thread(self._views, rows)
 
     async def one(self, name: str, grant: Grant) -> SlotView | None:
-        """Return a slot that ``grant`` may use; None if there is none."""
-        return next((view for view in await self.all(grant) if view.row.name == name), None)
+        """Return a slot that ``grant`` may use; None if there is none. MetadataCorrupt if its place can't be read."""
+        view = next((view for view in await self.all(grant) if view.row.name == name), None)
+        if view is not None and view.lost is None:
+            check_place(self._log, view.row)
+        return view
 
     async def drop(self, name: str, grant: Grant, *, wait: bool = False) -> None:
-        """Drop a slot; PgError: 42704 where there is none, 55006 while it is in use, unless that is waited for."""
-        await self._known(name, grant)
-        if wait:
-            async with self._released:
-                await self._released.wait_for(lambda: name not in self._held)
-        row = await self._known(name, grant)
-        if name in self._held or (self._is_held_elsewhere(row) and not _options(row).temporary):
-            raise self._in_use(name)
+        """Drop a slot; PgError: 42704 where there is none, 55006 while it is in use.
+
+        With ``wait`` that is waited for, without end, at other servers too. It may be cancelled.
+        """
+        while self._is_in_use(await self._known(name, grant)):
+            if not wait:
+                raise self._in_use(name)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S), self._released:
+                    await self._released.wait()
         await self._drop(name)
 
     # -- in use -------------------------------------------------------------------------------------------------------
 
     async def take(self, name: str, grant: Grant, pid: int, end: Callable[[], None]) -> Held:
-        """Begin to use a slot; :meth:`release` ends that, ``end`` its stream.
+        """Begin to use a slot; :meth:`release` ends that, ``end`` its stream. From now on it was seen, durably.
 
-        PgError: 42704 (none), 55006 (in use), 55000 (lost).
+        PgError: 42704 (none), 55006 (in use), 55000 (lost). MetadataCorrupt if its place can't be read.
         """
-        await self._known(name, grant)
+        known = await self._known(name, grant)
         if name in self._held:
             raise self._in_use(name)
-        await self.settle()
+        if name in self._taking:
+            raise _active(name, "another session")
+        self._taking.add(name)
+        try:
+            await self.settle()
+            # Nobody drops what it needs between the look at its place and the note that it is there.
+            row, place = await in_thread(partial(self._log.store.without_drops, partial(self._claim, name)))
+        except BaseException:
+            await self._give_back(known)
+            raise
+        finally:
+            self._taking.discard(name)
+        held = self._held[name] = Held(row, options_of(row), pid, place, row.position, end)
+        return held
 
-        def claim(row: SlotRow) -> SlotRow:
+    def _claim(self, name: str) -> tuple[SlotRow, Lsn]:
+        """Find a slot's place, write down that it is in use here, and that it was seen. Blocks; it may be done twice."""
+
+        def claimed(row: SlotRow) -> SlotRow:
             if self._is_held_elsewhere(row):
                 raise self._in_use(name)
             return row._replace(holder=self._holder, held_until_ms=self._clock.wall_ms() + HELD_MS)
 
-        row = await asyncio.to_thread(self._rows.change, name, claim)
+        self._log.store.refresh()  # another server may have dropped what it needs
+        row = self._rows.one(name)
         if row is None:
             raise _missing(name)
-        try:
-            place = await asyncio.to_thread(self._place, row)
-        except BaseException:
-            if name not in self._held:
-                await self._give_back(row)
-            raise
-        if name in self._held:  # another session was faster
+        if self._is_held_elsewhere(row):
             raise self._in_use(name)
-        held = self._held[name] = Held(row, _options(row), pid, place, row.position, end)
-        return held
+        place = usable_place(self._log, row)
+        row = self._rows.change(name, claimed)
+        if row is None:
+            raise _missing(name)
+        self._rows.move([SlotMove(name, row.slot_id, self._holder, 0, "")], self._clock.wall_ms())
+        return row, place
 
     async def release(self, held: Held) -> None:
         """End the use of a slot; what was confirmed is durable afterwards, if the database can be written."""
         await self.settle()
+        held.released = True
         try:
             await self._give_back(held.row)  # first: whoever takes it here afterwards claims it anew
         finally:
@@ -227,72 +249,89 @@ class Slots:
                 logger.error("a temporary slot can't be dropped", slot=name, detail=error.detail)
 
     def confirm(self, held: Held, position: int, hold: Lsn) -> None:
-        """Note that the client of a slot has all up to ``position``, and needs nothing up to ``hold``; durable soon."""
+        """Note that the client of a slot has all up to ``position``, and needs nothing up to ``hold``; durable soon.
+
+        Nothing is noted for one that is gone.
+        """
+        if held.gone is not None:
+            return
         held.position = max(held.position, position)
         held.place = max(held.place, hold)
-        self._moves[held.row.name] = SlotMove(held.row.name, held.position, str(held.place))
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
+        row = held.row
+        self._moves.put(SlotMove(row.name, row.slot_id, self._holder, held.position, str(held.place)))
 
     async def settle(self) -> None:
         """Wait until what was confirmed so far is durable, or could not be written."""
-        if self._writing is not None:
-            await asyncio.wait({self._writing})
+        await self._moves.settle()
 
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    async def _write(self) -> None:
-        """What comes while one transaction is under way waits for the next: one for all of it."""
-        try:
-            while self._moves:
-                moves, self._moves = self._moves, {}
-                try:
-                    await asyncio.to_thread(self._rows.move, list(moves.values()), self._clock.wall_ms())
-                except StoreUnavailable as error:
-                    logger.error("confirmed positions of slots can't be written", detail=error.detail)
-                    self._moves = moves | self._moves
-                    return  # the next look writes them
-        finally:
-            self._writing = None
 
     async def _note(self) -> None:
         pause_s = min(NOTE_EVERY_S, self._log.retention.subscriber_expiry_s / SEEN_PARTS)
         while True:
-            await asyncio.sleep(RETRY_S if self._moves and self._writing is None else pause_s)
+            await asyncio.sleep(RETRY_S if self._moves.has_failed else pause_s)
             try:
-                for held in list(self._held.values()):
-                    self.confirm(held, held.position, held.place)
-                for name in self._temporary - self._held.keys():
-                    self._moves[name] = SlotMove(name, 0, "")  # it moves nowhere, and was seen
-                    await asyncio.to_thread(self._rows.change, name, self._renewed)
-                if self._moves and self._writing is None:
-                    self._writing = asyncio.create_task(self._write())
-                await self.settle()
-                for held in list(self._held.values()):
-                    row = await asyncio.to_thread(self._rows.change, held.row.name, self._renewed)
-                    if row is None or row.holder != self._holder:
-                        logger.warning("a slot in use was taken over by another server", slot=held.row.name)
-                        held.end()
+                await self.note()
             except HeadraceError as error:
                 logger.error("it can't be written down which slots are in use", detail=error.detail)
             except Exception:
                 logger.exception("it can't be written down which slots are in use")
 
-    def _renewed(self, row: SlotRow) -> SlotRow:
-        if row.holder != self._holder:
+    async def note(self) -> None:
+        """Write down which slots are in use, and that they are there. Leases first: nothing that is slow may cost one.
+
+        A row that is damaged stays as it is, and costs no other slot its lease.
+        """
+        held_now = {held.row.name: held for held in self._held.values() if not held.released}
+        for name in [*held_now, *(self._temporary.keys() - held_now.keys())]:
+            held = held_now.get(name)
+            slot_id = held.row.slot_id if held is not None else self._temporary.get(name, "")
+            try:
+                row = await asyncio.to_thread(self._rows.change, name, partial(self._renewed, slot_id))
+            except MetadataCorrupt as error:
+                logger.error("a slot in use has a damaged row", slot=name, detail=error.detail)
+                continue
+            if held is not None and not held.released:
+                if row is None or (row.slot_id, row.holder) != (slot_id, self._holder):
+                    self._end(held)
+                self.confirm(held, held.position, held.place)
+        for name, slot_id in self._temporary.items():
+            if name not in self._held:  # it moves nowhere, and was seen
+                self._moves.put(SlotMove(name, slot_id, self._holder, 0, ""))
+        await self.settle()
+
+    def _refused(self, move: SlotMove) -> None:
+        held = self._held.get(move.name)
+        if held is not None and not held.released and held.row.slot_id == move.slot_id:
+            self._end(held)
+
+    def _end(self, held: Held) -> None:
+        """End the stream of a slot that this server has no more: what its client confirms is another one's to say."""
+        if held.gone is None:
+            logger.warning("a slot in use was dropped or taken over at another server", slot=held.row.name)
+            held.gone = PgError(
+                SqlState.OBJECT_IN_USE,
+                f'replication slot "{held.row.name}" was dropped or taken over at another server',
+                hint="What was confirmed before that is kept, if the slot is there: start it again.",
+            )
+            held.end()
+
+    def _renewed(self, slot_id: str, row: SlotRow) -> SlotRow:
+        if (row.slot_id, row.holder) != (slot_id, self._holder):
             return row
         return row._replace(held_until_ms=self._clock.wall_ms() + HELD_MS)
 
     async def _give_back(self, row: SlotRow) -> None:
-        if _options(row).temporary:  # its session has it still
+        if options_of(row).temporary:  # its session has it still
             return
         try:
-            await asyncio.to_thread(self._rows.change, row.name, self._given_back)
+            await asyncio.to_thread(self._rows.change, row.name, partial(self._given_back, row.slot_id))
         except HeadraceError as error:  # it expires by itself
             logger.error("a slot can't be given back", slot=row.name, detail=error.detail)
 
-    def _given_back(self, row: SlotRow) -> SlotRow:
-        return row._replace(holder="", held_until_ms=0) if row.holder == self._holder else row
+    def _given_back(self, slot_id: str, row: SlotRow) -> SlotRow:
+        is_ours = (row.slot_id, row.holder) == (slot_id, self._holder)
+        return row._replace(holder="", held_until_ms=0) if is_ours else row
 
     def _present(self) -> list[SubscriberRow]:
         """Those in use, as memory knows them: they hold whatever the table says. Called from any thread."""
@@ -300,32 +339,13 @@ class Slots:
         return [SubscriberRow(*held.who, str(held.place), now_ms) for held in list(self._held.values())]
 
     def _views(self, rows: list[SlotRow]) -> list[SlotView]:
-        places = {(row.subject, row.subscriber_id): row for row in self._log.metadata.subscribers()}
-        store, found = self._log.store, list[SlotView]()
+        places, found = places_of(self._log), list[SlotView]()
         for row in rows:
-            place = places.get((row.subject, slot_subscriber(row.name)))
             held = self._held.get(row.name)
-            lost = place is None or is_lost(store, Lsn.parse(place.lsn))
-            restart = (
-                None
-                if place is None or lost
-                else min(position_past(store, Lsn.parse(place.lsn)), row.position)
-            )
-            active = held is not None or (self._is_held_elsewhere(row) and not _options(row).temporary)
+            active = held is not None or (self._is_held_elsewhere(row) and not options_of(row).temporary)
             pid = held.pid if held is not None else None
-            found.append(SlotView(row, _options(row), active, pid, restart, lost))
+            found.append(view_of(self._log, row, places, active=active, active_pid=pid))
         return found
-
-    def _place(self, row: SlotRow) -> Lsn:
-        who = (row.subject, slot_subscriber(row.name))
-        stored = {(one.subject, one.subscriber_id): one for one in self._log.metadata.subscribers()}.get(who)
-        if stored is None or is_lost(self._log.store, Lsn.parse(stored.lsn)):
-            raise PgError(
-                SqlState.NOT_IN_PREREQUISITE_STATE,
-                f'can no longer get changes from replication slot "{row.name}": what it needs was dropped by retention',
-                hint="Drop the slot, take a base snapshot, and make the slot anew.",
-            )
-        return Lsn.parse(stored.lsn)
 
     async def _known(self, name: str, grant: Grant) -> SlotRow:
         row = await asyncio.to_thread(self._rows.one, name)
@@ -340,10 +360,9 @@ class Slots:
         return row
 
     async def _drop(self, name: str) -> None:
-        self._moves.pop(name, None)
-        self._temporary.discard(name)
-        await self.settle()
-        if await asyncio.to_thread(self._rows.drop, name):
+        self._moves.forget(name)
+        self._temporary.pop(name, None)
+        if await in_thread(partial(self._rows.drop, name)):
             logger.info("replication slot dropped", slot=name)
 
     def _is_held_elsewhere(self, row: SlotRow) -> bool:
@@ -352,14 +371,19 @@ class Slots:
             return False
         return row.holder not in {"", self._holder} and row.held_until_ms > self._clock.wall_ms()
 
+    def _is_in_use(self, row: SlotRow) -> bool:
+        """A temporary one is in use by its session alone, which holds it anyway."""
+        if row.name in self._held or row.name in self._taking:
+            return True
+        return self._is_held_elsewhere(row) and not options_of(row).temporary
+
     def _in_use(self, name: str) -> PgError:
         held = self._held.get(name)
-        by = f"PID {held.pid}" if held is not None else "another server"
-        return PgError(SqlState.OBJECT_IN_USE, f'replication slot "{name}" is active for {by}')
+        return _active(name, f"PID {held.pid}" if held is not None else "another server")
 
 
-def _options(row: SlotRow) -> SlotOptions:
-    return msgspec.json.decode(row.options, type=SlotOptions)
+def _active(name: str, by: str) -> PgError:
+    return PgError(SqlState.OBJECT_IN_USE, f'replication slot "{name}" is active for {by}')
 
 
 def _may_use(grant: Grant, row: SlotRow) -> bool:

@@ -19,6 +19,7 @@ from headrace.errors import (
     StoreUnavailable,
     Unauthenticated,
     Unavailable,
+    ValueUnfit,
 )
 
 
@@ -29,6 +30,7 @@ class SqlState(StrEnum):
     PROTOCOL_VIOLATION = "08P01"
     FEATURE_NOT_SUPPORTED = "0A000"
     INVALID_PARAMETER_VALUE = "22023"
+    INVALID_TEXT_REPRESENTATION = "22P02"
     INVALID_AUTHORIZATION = "28000"
     INVALID_PASSWORD = "28P01"  # noqa: S105  # no password but a code
     INVALID_CATALOG_NAME = "3D000"
@@ -71,6 +73,7 @@ _STATES: Final[tuple[tuple[type[HeadraceError], SqlState], ...]] = (
     (Unauthenticated, SqlState.INVALID_PASSWORD),
     (Forbidden, SqlState.INSUFFICIENT_PRIVILEGE),
     (FeedNotFound, SqlState.INVALID_CATALOG_NAME),
+    (ValueUnfit, SqlState.INVALID_TEXT_REPRESENTATION),
     (BeyondHead, SqlState.INVALID_PARAMETER_VALUE),
     (LsnNotAvailable, SqlState.NOT_IN_PREREQUISITE_STATE),
     (SequenceLost, SqlState.DATA_CORRUPTED),

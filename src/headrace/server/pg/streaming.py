@@ -12,8 +12,8 @@ from typing import Any, Final
 from headrace.log.log import Log
 from headrace.runtime.logs import get_logger
 from headrace.runtime.threads import in_thread
+from headrace.server.pg.confirming import Confirming
 from headrace.server.pg.messages import Status, clock_us, copy_both, keepalive, parse_status
-from headrace.server.pg.positions import Marks
 from headrace.server.pg.slots import Held, Slots
 from headrace.server.pg.sqlstate import PgError, SqlState
 from headrace.server.pg.terms import PgTerms
@@ -24,8 +24,8 @@ from headrace.server.waits import Waits
 
 logger = get_logger("server.pg")
 
-TELL_EVERY_S: Final = 1.0
-"""How often a client that has all is told how far the journal was walked, while nothing in it is for it."""
+LOOK_EVERY_S: Final = 1.0
+"""How long a wait for more takes at most, before it is looked whether the server stops."""
 
 
 class StreamEnd(StrEnum):
@@ -66,12 +66,7 @@ class Streaming:
         self._waits = waits
         self._progress = progress
         self._wanted = wanted
-        self._sent = start
-        """The greatest position that the client may have seen: so much may be confirmed."""
-        self._whole = start
-        """All frames that end up to there were sent, or passed over: what a keepalive says."""
-        self._told = start
-        self._marks = Marks()
+        self._confirming = Confirming(start, held.position)
         self._heard_s = time.monotonic()
         self._pinged = False
         self._cancelled = cancelled
@@ -116,6 +111,9 @@ class Streaming:
                 status = parse_status(body)
                 if status is not None:
                     self._hear(status)
+                    if status.reply:
+                        self._keep_alive(reply=False)
+                        await self._wire.drain()  # who asks and does not read is not listened to either
             elif kind == b"c":
                 return StreamEnd.CLIENT_DONE
             elif kind == b"f":
@@ -130,16 +128,16 @@ class Streaming:
                 )
 
     def _hear(self, status: Status) -> None:
-        """A client can't have what it was not sent: what it confirms beyond that counts as what was sent."""
-        position = min(status.flushed, self._sent)
-        if position > self._held.position:
-            passed = self._marks.confirm(position)
-            self._slots.confirm(self._held, position, passed.hold if passed is not None else self._held.place)
-            if passed is not None:
-                who = subscriber(self._held.who)
-                self._progress.passed(who, Step.ACKED, int(passed.walked), wanted=self._wanted)
-        if status.reply:
-            self._keep_alive(reply=False)
+        confirmed = self._confirming.hear(status.flushed)
+        if confirmed is None:
+            return
+        mark = confirmed.mark
+        self._slots.confirm(
+            self._held, confirmed.position, mark.hold if mark is not None else self._held.place
+        )
+        if mark is not None:
+            who = subscriber(self._held.who)
+            self._progress.passed(who, Step.ACKED, int(mark.walked), wanted=self._wanted)
 
     # -- what is sent -------------------------------------------------------------------------------------------------
 
@@ -157,29 +155,28 @@ class Streaming:
 
     def _note(self, chunk: Chunk) -> None:
         """What was handed to the socket will come in this order, so it may be confirmed from now on."""
-        if chunk.sent > self._sent:
-            self._sent = self._told = chunk.sent
-        if not chunk.marks:
-            return
-        last = chunk.marks[-1]
-        self._whole = max(self._whole, last.end)
-        self._sent = max(self._sent, self._whole)
-        self._marks.add(chunk.marks)
-        who = subscriber(self._held.who)
-        self._progress.passed(who, Step.DELIVERED, int(last.walked), wanted=self._wanted)
+        self._confirming.note(chunk.sent, chunk.marks)
+        if chunk.marks:
+            who = subscriber(self._held.who)
+            self._progress.passed(who, Step.DELIVERED, int(chunk.marks[-1].walked), wanted=self._wanted)
 
     async def _wait_for_more(self, at: int) -> None:
-        """Return once the journal's end is above ``at``; say meanwhile how far it was walked."""
-        while self._log.store.end() <= at:
+        """Return once the journal's end is above ``at``; say now and then how far it was walked, also while it goes on."""
+        while True:
+            due_s = self._confirming.tell_in_s(time.monotonic())
+            if due_s == 0:
+                self._keep_alive(reply=False)
+                due_s = None
+            if self._log.store.end() > at:
+                return
             if self._waits.stopping:
                 raise _stopping()
-            if self._told < self._whole:
-                self._keep_alive(reply=False)
-            await self._waits.until(partial(self._log.wait_end_past, at), TELL_EVERY_S)
+            wait_s = LOOK_EVERY_S if due_s is None else min(LOOK_EVERY_S, due_s)
+            await self._waits.until(partial(self._log.wait_end_past, at), wait_s)
 
     def _keep_alive(self, *, reply: bool) -> None:
-        self._told = max(self._told, self._whole)
-        self._wire.write(keepalive(self._whole, clock_us(time.time_ns() // 1000), reply=reply))
+        end = self._confirming.tell(time.monotonic())
+        self._wire.write(keepalive(end, clock_us(time.time_ns() // 1000), reply=reply))
 
     async def _watch(self) -> None:
         """End a stream whose client is silent: asked to answer after half of the time, gone after all of it."""

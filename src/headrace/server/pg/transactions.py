@@ -2,15 +2,21 @@
 
 A transaction is a name that entries of a feed carry, up to its last entry, whoever writes between. One without a last entry
 ends where the journal, by its own time, has nothing more of it for :data:`PAUSE_MAX_MS`. Entries without a name are of one
-transaction with their neighbours in the frame, as a frame is one append. What ends in a frame follows from the journal
-alone, so it is the same after each replay.
+transaction with their neighbours in the frame, as a frame is one append.
+
+No entry waits for its transaction without end: once it is :data:`AGE_MAX_MS` old, or its feed has had
+:data:`PARTS_MAX` further parts of open transactions, it ends as a transaction of its own with those that are as old.
+
+In which frame an entry ends follows from what the journal holds from that entry on: of its own feed, and the time of
+every other frame. Not from where the reading began, nor from what a stream may see or wants. So a stream that begins
+anew, even with other rights and filters, ends at or below its start only what the one before it had ended there too.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -25,8 +31,10 @@ from headrace.wire.frame import Frame, FrameKind
 
 PAUSE_MAX_MS: Final = 600_000
 """As restores have it: see ``archive/moments``."""
-OPEN_MAX: Final = 10_000
-"""Transactions that are remembered as open; then the one that was silent for longest counts as ended."""
+AGE_MAX_MS: Final = 3_600_000
+"""An hour of the journal's time: what a name without a last entry can hold of it, whoever writes on under that name."""
+PARTS_MAX: Final = 10_000
+"""Of a feed: bounds what is remembered of it to a few megabytes. That is ten million rows in appends of 1,000."""
 _SOURCE_TX: Final = varint.tag(101, 2)
 
 
@@ -62,13 +70,39 @@ class Transaction(NamedTuple):
     parts: Sequence[Part]
 
 
+_Key = tuple[int, bytes]
+"""A feed's region id, and a transaction's name in it."""
+_Place = tuple[int, int]
+"""A part's frame, by its position, and its first entry there."""
+
+
+class _Waiting(NamedTuple):
+    """A part whose transaction is open. ``number``: how many such parts its feed had up to it; ``ms``: its frame's time.
+
+    ``below``: the last LSN before its frame.
+    """
+
+    key: _Key
+    part: Part
+    number: int
+    ms: int
+    below: Lsn
+
+
 @dataclass(slots=True)
 class _Open:
-    """``ms``: log time of its newest frame."""
+    """What waits of a transaction, oldest first. ``ms``: log time of the newest frame with an entry of it, wanted or not."""
 
-    xid: int
-    ms: int = 0
-    parts: list[Part] = field(default_factory=list)
+    ms: int
+    waiting: deque[_Waiting] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Feed:
+    """``parts``: how many of open transactions were met; ``waiting``: those that wait, oldest first."""
+
+    parts: int = 0
+    waiting: OrderedDict[_Place, _Waiting] = field(default_factory=OrderedDict)
 
 
 def runs_of(frame: Frame) -> list[Run]:
@@ -117,14 +151,15 @@ def xid_of(region_id: int, name: bytes, position: int) -> int:
 
 
 class Transactions:
-    """Those that are open at a place of the journal; :meth:`follow` moves it on by a frame."""
+    """Those that are open at a place of the journal; :meth:`follow` and :meth:`pass_by` move it on by a frame."""
 
     def __init__(self, walked: Lsn) -> None:
         """``walked``: the last LSN before the first frame that will be followed."""
-        self._open: OrderedDict[tuple[int, bytes], _Open] = OrderedDict()
+        self._open: OrderedDict[_Key, _Open] = OrderedDict()
         """Those of which something came latest stand last."""
-        self._below: OrderedDict[tuple[int, bytes], Lsn] = OrderedDict()
-        """The last LSN before each, in the order in which they began."""
+        self._waiting: OrderedDict[_Place, _Waiting] = OrderedDict()
+        """All parts that wait, oldest first."""
+        self._feeds: dict[int, _Feed] = {}
         self._walked = walked
 
     @property
@@ -134,60 +169,111 @@ class Transactions:
 
     @property
     def hold(self) -> Lsn:
-        """The last LSN of which nothing is needed any more: whoever begins behind it meets each open transaction whole."""
-        return next(iter(self._below.values()), self._walked)
+        """The last LSN of which nothing is needed any more: whoever begins behind it meets all that waits."""
+        return next(iter(self._waiting.values())).below if self._waiting else self._walked
 
-    def pass_by(self, frame: Frame) -> None:
-        """Move past a frame of which nothing is wanted."""
+    @property
+    def waiting(self) -> int:
+        """How many parts of open transactions are remembered."""
+        return len(self._waiting)
+
+    def pass_by(self, frame: Frame) -> list[Transaction]:
+        """Move past a frame of a feed of which nothing is wanted; return the transactions that its time ends."""
         header = frame.header
-        if header.kind == FrameKind.ENTRIES and header.count:
-            self._walked = header.lsn(header.count - 1)
+        if header.kind != FrameKind.ENTRIES or not header.count:
+            return []
+        ended = self._overdue(to_ms(header.global_ts))
+        self._walked = header.lsn(header.count - 1)
+        return ended
+
+    def skip(self, walked: Lsn) -> None:
+        """Go on behind what can't be read, up to ``walked``. What is open stays open: its rest may stand behind that."""
+        self._walked = max(self._walked, walked)
 
     def follow(self, frame: Frame, wanted: Sequence[int] | None = None) -> list[Transaction]:
-        """Move past a frame; return the transactions that end in it, in that order.
+        """Move past a frame; return the transactions that end in it, in that order, as far as something of them is wanted.
 
         ``wanted``: the indices of its entries that pass the filters, ascending; None: all.
         """
         header = frame.header
         now_ms = to_ms(header.global_ts)
-        ended = list(self._silent(now_ms))
+        ended = self._overdue(now_ms)
         for run in runs_of(frame):
             part = Part(header.position, run.first, run.last, _within(wanted, run))
+            mine = [part] if part.wanted is None or part.wanted else []
             key = (header.region_id, run.tx)
-            if not run.tx:
-                ended.append(
-                    Transaction(header.region_id, xid_of(header.region_id, b"", header.position), [part])
-                )
-                continue
-            one = self._open.get(key) or self._begin(key)
-            one.parts.append(part)
-            one.ms = now_ms
-            if run.ends:
-                ended.append(self._end(key))
-            else:
-                self._open.move_to_end(key)
-        while len(self._open) > OPEN_MAX:
-            ended.append(self._end(next(iter(self._open))))
-        self.pass_by(frame)
-        return [one for one in ended if any(part.wanted is None or part.wanted for part in one.parts)]
+            if not run.ends:
+                ended += self._keep(key, mine, now_ms)
+            elif parts := [*(self._end(key) if run.tx else ()), *mine]:
+                ended.append(Transaction(header.region_id, xid_of(*key, header.position), parts))
+        if header.count:
+            self._walked = header.lsn(header.count - 1)
+        return ended
 
-    def _silent(self, now_ms: int) -> Iterator[Transaction]:
-        """Those that nothing was heard of for too long; the one that was silent for longest stands first."""
+    def _keep(self, key: _Key, parts: Sequence[Part], now_ms: int) -> list[Transaction]:
+        """Let a part wait, if it is wanted; return what its feed is too crowded for. Each part counts, wanted or not."""
+        feed = self._feeds.setdefault(key[0], _Feed())
+        feed.parts += 1
+        if parts:
+            one = self._open.setdefault(key, _Open(now_ms))
+            for part in parts:
+                waiting = _Waiting(key, part, feed.parts, now_ms, self._walked)
+                one.waiting.append(waiting)
+                place = (part.position, part.first)
+                self._waiting[place] = feed.waiting[place] = waiting
+        if key in self._open:
+            self._open[key].ms = now_ms
+            self._open.move_to_end(key)
+        crowded: list[_Waiting] = []
+        while feed.waiting:
+            oldest = next(iter(feed.waiting.values()))
+            if oldest.number > feed.parts - PARTS_MAX:
+                break
+            crowded.append(self._take_oldest(oldest.key))
+        return _by_transaction(crowded)
+
+    def _overdue(self, now_ms: int) -> list[Transaction]:
+        """Those that were silent for too long, then what is too old; in each the oldest first."""
+        silent: list[_Waiting] = []
         while self._open:
             key, one = next(iter(self._open.items()))
             if now_ms - one.ms <= PAUSE_MAX_MS:
-                return
-            yield self._end(key)
+                break
+            silent += self._take_all(key)
+        old: list[_Waiting] = []
+        while self._waiting:
+            oldest = next(iter(self._waiting.values()))
+            if now_ms - oldest.ms <= AGE_MAX_MS:
+                break
+            old.append(self._take_oldest(oldest.key))
+        return _by_transaction(silent) + _by_transaction(old)
 
-    def _begin(self, key: tuple[int, bytes]) -> _Open:
-        one = self._open[key] = _Open(xid_of(*key, 0))
-        self._below[key] = self._walked
-        return one
+    def _end(self, key: _Key) -> list[Part]:
+        return [waiting.part for waiting in self._take_all(key)]
 
-    def _end(self, key: tuple[int, bytes]) -> Transaction:
-        one = self._open.pop(key)
-        del self._below[key]
-        return Transaction(key[0], one.xid, one.parts)
+    def _take_all(self, key: _Key) -> list[_Waiting]:
+        found: list[_Waiting] = []
+        while key in self._open:
+            found.append(self._take_oldest(key))
+        return found
+
+    def _take_oldest(self, key: _Key) -> _Waiting:
+        """Take the oldest part of a transaction away. Each bound meets a transaction's parts in this order."""
+        one = self._open[key]
+        taken = one.waiting.popleft()
+        place = (taken.part.position, taken.part.first)
+        del self._waiting[place], self._feeds[key[0]].waiting[place]
+        if not one.waiting:
+            del self._open[key]
+        return taken
+
+
+def _by_transaction(taken: Sequence[_Waiting]) -> list[Transaction]:
+    """Return what was taken as one transaction for each name, in the order of their oldest parts."""
+    found: dict[_Key, list[Part]] = {}
+    for waiting in taken:
+        found.setdefault(waiting.key, []).append(waiting.part)
+    return [Transaction(key[0], xid_of(*key, 0), parts) for key, parts in found.items()]
 
 
 def _within(wanted: Sequence[int] | None, run: Run) -> Sequence[int] | None:

@@ -16,6 +16,7 @@ from headrace.errors import JournalCorrupt, SequenceLost, SequenceNotAvailable
 from headrace.log.contract import Store
 from headrace.log.history import position_past
 from headrace.server.guard import StreamRights
+from headrace.server.pg.lsn import lsn_text
 from headrace.server.pg.messages import clock_us, xlog_data
 from headrace.server.pg.output.contract import Output
 from headrace.server.pg.positions import Mark, Named, records_of
@@ -79,14 +80,16 @@ class Walk:
         """
         open_now = Transactions(self._place)
         at = position_past(self._store, self._place)
+        if is_lost(
+            self._store, self._place
+        ):  # it was dropped since the slot was taken: ``at`` is behind a gap
+            raise not_available(self._store, self._place)
         while True:
             try:
                 frames = read_on(self._store, at, open_now.walked)
             except SequenceLost as lost:
-                behind = self._behind(lost)
-                if behind is None:
-                    raise
-                at, open_now = behind
+                at = self._behind(lost)
+                open_now.skip(_walked_at(lost))
                 continue
             if not frames:
                 yield Chunk(caught_up=True, at=at)
@@ -94,14 +97,23 @@ class Walk:
             yield from self._sent(frames, open_now)
             at = frames[-1].header.end
 
-    def _behind(self, lost: SequenceLost) -> tuple[int, Transactions] | None:
-        """Return where to go on behind what a repair skipped, if the client has said that it starts there; else None."""
-        resume = lost.members.get("resume-lsn")
-        if not isinstance(resume, str):
-            return None
-        below = lsn_below(Lsn.parse(resume))
-        at = position_past(self._store, below)
-        return (at, Transactions(below)) if at <= self._start else None
+    def _behind(self, lost: SequenceLost) -> int:
+        """Return where to go on behind what a repair skipped, if the client has said that it starts there.
+
+        Else SequenceLost, with the command that says so.
+        """
+        at = readable_behind(self._store, lost)
+        if at is None:
+            raise lost
+        if at > self._start:
+            raise SequenceLost(
+                lost.detail,
+                hint="Keep what was sent before. To go on without what is lost: "
+                f'START_REPLICATION SLOT "…" LOGICAL {lsn_text(at)}',
+                position=lost.members.get("position"),
+                resume_position=at,
+            ) from lost
+        return at
 
     def _sent(self, frames: Sequence[Frame], open_now: Transactions) -> Iterator[Chunk]:
         chunk, parts, size = Chunk(), list[bytes](), 0
@@ -122,17 +134,20 @@ class Walk:
         yield chunk
 
     def _follow(self, frame: Frame, open_now: Transactions) -> Sequence[Transaction]:
-        """Move past a frame; return what is to be sent with it. Transactions of a permitted feed are followed whole."""
+        """Move past a frame; return what is to be sent with it. Transactions of a permitted feed are followed whole.
+
+        The frame of another feed ends them by its time, as it does for a stream that may see it.
+        """
         header = frame.header
         if header.kind != FrameKind.ENTRIES or not header.count:
             return ()
         if self._rights is not None and not self._rights.permits(header.region_id):
-            open_now.pass_by(frame)
-            return ()
-        wanted: list[int] | None = None
-        if not self._selection.is_everything:
-            wanted = [index for first, stop in self._selection.runs(frame) for index in range(first, stop)]
-        ended = open_now.follow(frame, wanted)
+            ended = open_now.pass_by(frame)
+        elif self._selection.is_everything:
+            ended = open_now.follow(frame)
+        else:
+            runs = self._selection.runs(frame)
+            ended = open_now.follow(frame, [index for first, stop in runs for index in range(first, stop)])
         return ended if header.end > self._start else ()
 
     def _name(self, region_id: int) -> Named:
@@ -144,6 +159,36 @@ class Walk:
 
     def _read(self, position: int) -> Frame:
         return frame_at(self._store, position)
+
+
+def readable_behind(store: Store, lost: SequenceLost) -> int | None:
+    """Return the position behind what a repair skipped, and what it skipped right behind that; None if nobody says it."""
+    at: int | None = None
+    damage: BaseException | None = lost
+    while (
+        damage is not None and at is None
+    ):  # the store's own error names it, what it was wrapped in does not
+        at = damage.members.get("resume-position") if isinstance(damage, SequenceLost) else None
+        damage = damage.__cause__
+    while at is not None:
+        try:
+            store.walk(at, bytes_max=1)
+        except SequenceLost as again:
+            following = again.members.get("resume-position")
+            if following is None or following <= at:
+                return at
+            at = following
+        except (JournalCorrupt, SequenceNotAvailable):
+            return at
+        else:
+            return at
+    return None
+
+
+def _walked_at(lost: SequenceLost) -> Lsn:
+    """Return the last LSN before what can be read again; ZERO where nothing can yet."""
+    resume = lost.members.get("resume-lsn")
+    return lsn_below(Lsn.parse(resume)) if isinstance(resume, str) else ZERO
 
 
 def frame_at(store: Store, position: int) -> Frame:

@@ -20,18 +20,19 @@ class ConnectionEnded(Exception):
 
 
 class Wire(asyncio.Protocol):
-    """One connection of a client. Used from one event loop; at most one coroutine reads, and one waits for room."""
+    """One connection of a client. Used from one event loop; at most one coroutine reads, any number wait for room."""
 
     def __init__(self, terms: PgTerms) -> None:
         self._terms = terms
         self._buffer = bytearray()
         self._needed = 0
         self._reader: asyncio.Future[None] | None = None
-        self._drained: asyncio.Future[None] | None = None
+        self._drained: set[asyncio.Future[None]] = set()
         self._is_full = False
         self._has_ended = False
         self._transport: asyncio.Transport | None = None
         self.connected = asyncio.Event()
+        self.ended = asyncio.Event()
         self.encrypted = False
 
     # -- what the event loop says -------------------------------------------------------------------------------------
@@ -69,7 +70,8 @@ class Wire(asyncio.Protocol):
     def resume_writing(self) -> None:
         """There is room again."""
         self._is_full = False
-        _wake(self._drained)
+        for room in self._drained:
+            _wake(room)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -131,11 +133,12 @@ class Wire(asyncio.Protocol):
     async def drain(self) -> None:
         """Return once the socket's buffer has room; ConnectionEnded."""
         while self._is_full and not self._has_ended:
-            self._drained = asyncio.get_running_loop().create_future()
+            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._drained.add(room)
             try:
-                await self._drained
+                await room
             finally:
-                self._drained = None
+                self._drained.discard(room)
         if self._has_ended:
             raise ConnectionEnded
 
@@ -183,8 +186,10 @@ class Wire(asyncio.Protocol):
 
     def _end(self) -> None:
         self._has_ended = True
+        self.ended.set()
         _wake(self._reader)
-        _wake(self._drained)
+        for room in self._drained:
+            _wake(room)
 
 
 def _wake(future: asyncio.Future[None] | None) -> None:

@@ -250,7 +250,7 @@ class Retention:
         """Raise or clear the alarm of a crowded journal, and clear those of consumers that are in range again."""
         plan, terms, metadata = survey.plan, survey.terms, self._log.metadata
         standing = {
-            (row.code, row.agent_id)
+            (row.code, row.feed, row.agent_id)
             for row in await asyncio.to_thread(metadata.alarms)
             if row.cleared_at_ms is None
         }
@@ -258,14 +258,18 @@ class Retention:
             share = 100 * plan.bytes_after // terms.bytes_max if terms.bytes_max else 100
             detail = f"the journal takes {plan.bytes_after} bytes, {share} % of retention-bytes-max ({terms.bytes_max})"
             await asyncio.to_thread(self._try_alarm, BYTES_HIGH, detail, terms.now_ms)
-        elif (BYTES_HIGH, "") in standing:
+        elif (BYTES_HIGH, "", "") in standing:
             await asyncio.to_thread(metadata.clear_alarms, BYTES_HIGH, agent_id="", now_ms=terms.now_ms)
-        losing = {one.consumer.name for one in plan.losing}
-        for code, name in standing:
-            own = [one for one in survey.consumers if one.name == name]
-            out = any((one.lost or name in losing) and terms.now_ms < (one.hold_until_ms or 0) for one in own)
+        losing = {(one.consumer.feed, one.consumer.name) for one in plan.losing}
+        for code, feed, name in standing:
+            # A listener of one name may read several feeds, and have lost its place in one of them alone.
+            own = [one for one in survey.consumers if (one.feed, one.name) == (feed, name)]
+            is_losing = (feed, name) in losing
+            out = any((one.lost or is_losing) and terms.now_ms < (one.hold_until_ms or 0) for one in own)
             if code == PLACE_LOST and not out:
-                await asyncio.to_thread(metadata.clear_alarms, code, agent_id=name, now_ms=terms.now_ms)
+                await asyncio.to_thread(
+                    metadata.clear_alarms, code, agent_id=name, now_ms=terms.now_ms, feed=feed
+                )
 
     def _try_alarm(self, code: str, detail: str, now_ms: int, *, feed: str = "", agent_id: str = "") -> None:
         """A full disk is the very moment at which dropping matters, so it does not wait for an alarm to be written."""

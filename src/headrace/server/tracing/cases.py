@@ -25,6 +25,7 @@ from headrace.server.tracing.finding import (
     scan_key,
     steps_of,
 )
+from headrace.server.tracing.scanning import Scans
 from headrace.server.tracing.source import source_of
 from headrace.wire.documents import rfc3339
 from headrace.wire.passages import decode_points, passage
@@ -44,6 +45,7 @@ class TraceCases(OperatorCases):
     """What became of an entry. A part of the service."""
 
     progress: Recorder
+    scans: Scans
     reports: Reports
 
     async def trace(self, feed: str, sequence_id: int, grant: Grant = EVERYTHING) -> Trace:
@@ -53,9 +55,9 @@ class TraceCases(OperatorCases):
         return await self._with_reports(trace, tail, grant)
 
     async def trace_key(self, feed: str, key: bytes, grant: Grant = EVERYTHING) -> Trace:
-        """Return the life of the newest entry with this key, and which other entries have it. FeedNotFound."""
+        """Return the life of the newest entry with this key, and which other entries have it. FeedNotFound, ServerBusy."""
         tail = await self._fresh(feed)
-        scan = await asyncio.to_thread(scan_key, self.log.store, tail, key)
+        scan = await self.scans.run(scan_key, self.log.store, tail, key, self.scans.is_ending)
         if scan.sequence_ids:
             trace = await asyncio.to_thread(self._trace, tail, scan.sequence_ids[0], grant, scan)
         else:

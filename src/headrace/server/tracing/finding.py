@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -90,14 +91,16 @@ def _in_frame(frame: Frame, index: int) -> Found:
     return Found(frame, index, message_of(stored), at, lengths[index])
 
 
-def scan_key(store: Store, tail: FeedTail, key: bytes) -> Scan:
+def scan_key(store: Store, tail: FeedTail, key: bytes, is_ending: Callable[[], bool]) -> Scan:
     """Look for the newest entries of a feed that have this key: so many at most, within the bound of bytes.
 
-    A frame whose bytes do not hold the key as a field is passed over by one search.
+    A frame whose bytes do not hold the key as a field is passed over by one search. Once ``is_ending`` it goes no further.
     """
     field_bytes = _KEY_FIELD + varint.encode(len(key)) + key
     scan, read, last = Scan(scanned_from=tail.head + 1), 0, tail.head
     while last >= tail.oldest and read < SCAN_BYTES_MAX and len(scan.sequence_ids) < SAME_KEY_MAX:
+        if is_ending():
+            break
         places = store.places(
             tail.region_id, max(tail.oldest, last - SCAN_ENTRIES + 1), last, frames_max=SCAN_ENTRIES
         )
@@ -112,7 +115,7 @@ def scan_key(store: Store, tail: FeedTail, key: bytes) -> Scan:
                 found = []
             scan.sequence_ids += found
             scan.scanned_from = max(tail.oldest, place.first_sequence_id)
-            if read >= SCAN_BYTES_MAX or len(scan.sequence_ids) >= SAME_KEY_MAX:
+            if read >= SCAN_BYTES_MAX or len(scan.sequence_ids) >= SAME_KEY_MAX or is_ending():
                 break
         last = scan.scanned_from - 1
     del scan.sequence_ids[SAME_KEY_MAX:]

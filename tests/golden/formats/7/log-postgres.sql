@@ -222,6 +222,7 @@ CREATE TABLE headrace_log.segment (
 
 CREATE TABLE headrace_log.slot (
     name text NOT NULL COLLATE pg_catalog."C",
+    slot_id text NOT NULL,
     subject text NOT NULL COLLATE pg_catalog."C",
     plugin text NOT NULL COLLATE pg_catalog."C",
     options text NOT NULL,
@@ -392,7 +393,7 @@ INSERT INTO headrace_log.segment VALUES (18757, 461373440062914562, '\x7b22676c6
 -- Data for Name: slot; Type: TABLE DATA; Schema: headrace_log; Owner: -
 --
 
-INSERT INTO headrace_log.slot VALUES ('watch', 'anonymous', 'headrace', '{"database":"vmapi::vm","temporary":false}', 1308, '', 0, 442581780);
+INSERT INTO headrace_log.slot VALUES ('watch', '5e0f7d52-6a43-4c0b-9a57-1f1e2d3c4b5a', 'anonymous', 'headrace', '{"database":"vmapi::vm","temporary":false}', 1308, '', 0, 2635934082);
 
 
 --

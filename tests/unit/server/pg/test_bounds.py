@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from headrace.log.log import Log
+from headrace.server.pg.confirming import TELL_EVERY_S
 from headrace.server.pg.face import PgFace
 from headrace.server.pg.messages import MESSAGE_BYTES_MAX, STARTUP_BYTES_MAX
 from headrace.server.pg.terms import PgTerms
@@ -188,6 +189,53 @@ async def test_a_client_that_reads_nothing_loses_its_stream(tmp_path: Path) -> N
         await async_wait_until(lambda: not one.log.present_subscribers(), what="the stream to end")
         (slot,) = one.log.metadata.slots.all()
         assert slot.holder == ""
+        client.close()
+
+
+async def test_a_client_that_asks_without_end_and_reads_nothing_loses_its_stream(tmp_path: Path) -> None:
+    """Answers to it wait in no memory: it is not listened to before it has read them."""
+    async with served(tmp_path, sender_timeout_s=1.5) as one:
+        client = await Client.login(one)
+        await client.start("s")
+        asking = (b"d" + struct.pack(">IcQQQQB", 38, b"r", 0, 0, 0, 0, 1)) * 1000
+
+        async def ask_without_end() -> None:
+            while True:
+                client.writer.write(asking)
+                await client.writer.drain()
+
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(ask_without_end(), 2 * WAIT_S)
+        await async_wait_until(lambda: not one.log.present_subscribers(), what="the stream to end")
+        client.close()
+
+
+async def test_a_client_of_which_nothing_is_wanted_is_told_once_a_second(tmp_path: Path) -> None:
+    async with served(tmp_path) as one:
+        await one.log.register(register("other"))
+        client = await Client.login(one)
+        client.query("CREATE_REPLICATION_SLOT s LOGICAL headrace")
+        await client.until(b"Z")
+        client.query("START_REPLICATION SLOT s LOGICAL 0/0 (\"feeds\" 'other')")
+        await client.until(b"W")
+        loop = asyncio.get_running_loop()
+        begun_s, appends, told = loop.time(), 0, list[int]()
+
+        async def hear() -> None:
+            while True:
+                (message,) = await client.until(b"d")
+                told.append(int.from_bytes(message[1][1:9], "big"))
+
+        hearing = asyncio.create_task(hear())
+        while len(told) < 3:
+            await one.log.append(append("f", "x"))
+            appends += 1
+            assert loop.time() - begun_s < WAIT_S
+        took_s = loop.time() - begun_s
+        hearing.cancel()
+        assert told == sorted(told)
+        assert took_s >= (len(told) - 1) * TELL_EVERY_S
+        assert appends > len(told)
         client.close()
 
 

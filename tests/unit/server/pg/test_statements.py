@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 from headrace.server.pg.commands import CreateSlot, DropSlot, IdentifySystem, ReadSlot, Start
 from headrace.server.pg.lsn import lsn_text, parse_lsn
 from headrace.server.pg.queries import (
+    ITEMS_MAX,
+    LIMIT_DIGITS_MAX,
+    STATEMENTS_MAX,
     Accepted,
     Call,
     Column,
@@ -126,3 +129,32 @@ def test_any_text_is_read_or_refused(words: list[str]) -> None:
 @given(st.integers(0, (1 << 64) - 1))
 def test_a_position_is_written_as_it_is_read(position: int) -> None:
     assert parse_lsn(lsn_text(position)) == position
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("SELECT " + ",".join(["*"] * (ITEMS_MAX + 1)) + " FROM pg_replication_slots", "items"),
+        (
+            "SELECT 1 FROM pg_replication_slots WHERE " + " AND ".join(["plugin='x'"] * (ITEMS_MAX + 1)),
+            "conditions",
+        ),
+        ("SELECT 1;" * (STATEMENTS_MAX + 1), "statements"),
+        ("SELECT 1 LIMIT " + "9" * 5_000, "digits"),
+        ("SELECT 1 LIMIT 1" + "0" * LIMIT_DIGITS_MAX, "digits"),
+    ],
+)
+def test_what_would_cost_too_much_is_refused(text: str, what: str) -> None:
+    with pytest.raises(PgError, match=what) as refused:
+        parse_statements(text)
+    assert refused.value.state == "54000"
+
+
+def test_as_much_as_may_be_asked_for() -> None:
+    (items,) = parse_statements("SELECT " + ",".join(["*"] * ITEMS_MAX))
+    assert isinstance(items, Select)
+    assert len(items.items) == ITEMS_MAX
+    (limited,) = parse_statements("SELECT 1 LIMIT " + "9" * LIMIT_DIGITS_MAX)
+    assert isinstance(limited, Select)
+    assert limited.limit == 10**LIMIT_DIGITS_MAX - 1
+    assert len(parse_statements("SELECT 1;" * STATEMENTS_MAX)) == STATEMENTS_MAX

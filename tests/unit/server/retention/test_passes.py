@@ -173,6 +173,28 @@ async def test_a_place_lost_is_an_alarm_until_its_owner_has_expired(tmp_path: Pa
         assert "place-lost" not in {one.code for one in bench.standing()}
 
 
+async def test_a_place_lost_in_one_feed_is_told_apart_from_the_same_name_in_another(tmp_path: Path) -> None:
+    async with opened(tmp_path, bytes_max=5_000) as bench:
+        await bench.log.register(register("b"))
+        for feed in ("a", "b"):
+            await bench.listen("holds", 0, hold=True, feed=feed)
+        for _ in range(20):
+            await bench.write("a", 2)
+            await bench.write("b", 2)
+        await bench.later(0)
+
+        def lost() -> list[tuple[str, str]]:
+            return sorted((one.feed, one.agent_id) for one in bench.standing() if one.code == "place-lost")
+
+        assert lost() == [("a", "holds"), ("b", "holds")]
+        await bench.report("holds", bench.log.tail("b").head, feed="b")
+        await bench.later(0)
+        assert lost() == [("a", "holds")], "it has its place again in the other alone"
+        await bench.report("holds", bench.log.tail("a").head)
+        await bench.later(0)
+        assert lost() == []
+
+
 async def test_what_is_explained_is_what_happens(tmp_path: Path) -> None:
     async with opened(tmp_path, subscriber_expiry_s=60 * 3600.0) as bench:
         await bench.log.register(register("b"))

@@ -13,7 +13,8 @@ class Piece(NamedTuple):
 
     ``begins`` and ``ends``: whether the transaction's first and last entry are among them. ``wanted``: the indices that
     pass the slot's filters, ascending, within ``first`` … ``last``; None: all of them. ``xid``: a number of the
-    transaction, the same in each of its pieces and after each replay (u32, never 0).
+    transaction, the same in each of its pieces and after each replay (u32, never 0). ``sent_by``: the position up to which
+    the transaction is sent, the end of the frame that ends it; a stream that starts there has nothing of it. 0: not known.
     """
 
     feed: str
@@ -25,6 +26,7 @@ class Piece(NamedTuple):
     ends: bool
     xid: int
     wanted: Sequence[int] | None = None
+    sent_by: int = 0
 
 
 class Rendered(NamedTuple):
@@ -43,7 +45,8 @@ class Output(Protocol):
     def render(self, piece: Piece) -> Rendered:
         """Return the piece's records. A piece of which nothing is wanted may have none.
 
-        The same piece is rendered to the same bytes, however often it is replayed.
+        The pieces of a transaction come one after another, from its first to its last. The same transaction is rendered to
+        the same bytes, however often it is replayed.
         """
 
 

@@ -45,13 +45,18 @@ class EntryLines:
         self._finder = Finder()
 
     def render(self, piece: Piece) -> Rendered:
-        """Return a line for each entry that is wanted. JournalCorrupt for what is no entry."""
+        """Return a line for each entry that is wanted, and for each bound of a transaction of which any may be.
+
+        JournalCorrupt for what is no entry.
+        """
         chosen: Sequence[int] = (
             piece.wanted if piece.wanted is not None else range(piece.first, piece.last + 1)
         )
-        if not chosen:
+        if not chosen and (not self._transactions or (piece.begins and piece.ends)):
             return Rendered([], [])
-        lines, entries = self._lines(piece.feed, piece.frame, chosen), list(chosen)
+        # A piece of which nothing is wanted still bounds what other pieces of its transaction have.
+        lines = self._lines(piece.feed, piece.frame, chosen) if chosen else []
+        entries = list(chosen)
         if self._transactions and piece.begins:
             lines.insert(0, _bound(piece, "begin"))
             entries.insert(0, piece.first)

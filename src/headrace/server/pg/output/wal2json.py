@@ -6,6 +6,7 @@ from those of the real plugin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -85,9 +86,13 @@ class Wal2Json:
         self._actions = _actions(given)
         self._shape_options = ShapeOptions(self._is_on["include-types"], self._is_on["include-not-null"])
         self._shapes = ShapesInForce(schemas, self._shape_options)
+        self._held_begin: bytes | None = None
+        """The B of the transaction that is rendered now, while nothing else was sent of it."""
 
     def render(self, piece: Piece) -> Rendered:
-        """Return the records of a piece. What is no row and no TRUNCATE has none; a piece without any has no B and C.
+        """Return the records of a piece. What is no row and no TRUNCATE has none.
+
+        B is sent with the transaction's first record, in whichever piece that is; without any there is no B and no C.
 
         Raises JournalCorrupt for what is no entry, ValueUnfit for a row that can't be read, and what ``schemas`` raises.
         """
@@ -106,18 +111,34 @@ class Wal2Json:
             if record is not None:
                 payloads.append(record)
                 entries.append(index)
-        if not self._is_on["include-transaction"] or (piece.begins and piece.ends and not payloads):
-            return Rendered(payloads, entries)
-        for is_there, index, action in ((piece.begins, piece.first, "B"), (piece.ends, piece.last, "C")):
-            if is_there:
-                message = message_of(body[starts[index] : starts[index + 1]])
-                head = self._head(action, piece.xid, message, begin + starts[index])
-                if self._is_on["include-lsn"]:
-                    head += b',"nextlsn":"%X/%X"' % divmod(frame.header.end, 1 << 32)
-                at = 0 if action == "B" else len(payloads)
-                payloads.insert(at, head + b"}")
-                entries.insert(at, index)
+        if self._is_on["include-transaction"]:
+            self._bound(piece, payloads, entries)
         return Rendered(payloads, entries)
+
+    def _bound(self, piece: Piece, payloads: list[bytes], entries: list[int]) -> None:
+        """Add B and C to a piece's records, if it is their turn."""
+        if piece.begins:
+            self._held_begin = self._bound_record("B", piece, piece.first)
+        if payloads and self._held_begin is not None:
+            payloads.insert(0, self._held_begin)
+            entries.insert(0, piece.first)
+            self._held_begin = None
+        if piece.ends:
+            if self._held_begin is None:
+                payloads.append(self._bound_record("C", piece, piece.last))
+                entries.append(piece.last)
+            self._held_begin = None
+
+    def _bound_record(self, action: str, piece: Piece, index: int) -> bytes:
+        """Return a B or C that belongs to the entry ``index`` of the piece's frame."""
+        header, starts = piece.frame.header, starts_of(piece.frame)
+        message = message_of(piece.frame.body[starts[index] : starts[index + 1]])
+        head = self._head(
+            action, piece.xid, message, header.position + HEADER_SIZE + header.area_size + starts[index]
+        )
+        if self._is_on["include-lsn"]:
+            head += b',"nextlsn":"%X/%X"' % divmod(header.end, 1 << 32)
+        return head + b"}"
 
     def _head(self, action: str, xid: int, message: wal_pb2.WalEntry, position: int) -> bytes:
         parts = [b'{"action":"%b"' % action.encode()]
@@ -157,6 +178,7 @@ class Wal2Json:
                 change_feed_id=piece.feed,
                 sequence_id=sequence_id,
                 table=list(table),
+                hint=_way_past(piece, table),
             ) from None
         if self._is_on["include-pk"]:
             parts.append(b'"pk":' + change.shape.pk)
@@ -186,6 +208,16 @@ class Wal2Json:
         if message.type == MessageType.DELETE:
             return _Change("D", shape, old, old)
         return _Change("U" if old else "I", shape, data, old)
+
+
+def _way_past(piece: Piece, table: tuple[str, str]) -> str:
+    """What a client can do whose slot has come to a row that can't be read: it stays in the journal as it is."""
+    written = ".".join(re.sub(r"([\\., *])", r"\\\1", name) for name in table).replace("'", "''")
+    hint = f"Leave the table out: filter-tables '{written}'."
+    if piece.sent_by:
+        behind = f"{piece.sent_by >> 32:X}/{piece.sent_by & 0xFFFFFFFF:X}"
+        hint += f" Or leave out all that is sent with this append: START_REPLICATION ... LOGICAL {behind} goes on behind it."
+    return hint
 
 
 def _table_of(message: wal_pb2.WalEntry) -> tuple[str, str] | None:
