@@ -60,11 +60,17 @@ class Stage:
             post(self.feed(name), 1, 2)
         for name in ("listener-away", "beyond-retention"):
             assert self.feed(name).listener(LISTENER).status_code == 200
-        for name in self.agents:
-            wait_until(lambda name=name: self.head(name) > 0, SETTLED_S_MAX, what=f"{name} to be delivered")  # type: ignore[misc]  # bound now
+        wait_until(
+            lambda: all(self.head(name) > 0 for name in self.agents),
+            SETTLED_S_MAX,
+            what="all to be delivered",
+        )
         assert self.feed("orders").listener(LISTENER).status_code == 200
-        for shop in self.shops.values():
-            wait_until(lambda shop=shop: shop.backlog() == 0, SETTLED_S_MAX, what="nothing to wait")  # type: ignore[misc]  # bound now
+        wait_until(
+            lambda: not any(shop.backlog() for shop in self.shops.values()),
+            SETTLED_S_MAX,
+            what="nothing to wait",
+        )
         self._break()
 
     def _agent(self, name: str, url: str, dsn: str) -> None:

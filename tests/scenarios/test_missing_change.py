@@ -187,7 +187,7 @@ def new_entry(stage: Stage) -> bool:
     """Poll as the listener does; whether the newest entry was given."""
     feed = stage.feed("orders")
     answer = feed.poll(stage.head("orders") - 1, LISTENER)
-    return answer.status_code == 200 and "waited for" not in answer.text and '"name":"name 2' in answer.text
+    return answer.status_code == 200 and '"name":"name 2' in answer.text
 
 
 def printed(stage: Stage, line: str) -> str:
@@ -219,7 +219,7 @@ def blurred(line: str) -> str:
         (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
         (r"0x[0-9a-f]+|[0-9a-f]{16}(\.seg|\.\d+\.\d+)", "PLACE"),
         (r"(gone|agent-of-orders)\s.*?(\S+ \d+)\s+last heard", r"\1 HOST last heard"),
-        (r"[+-]\d+\.\d+ s", "LATER"),
+        (r", [+-]\d+\.\d+ s", ""),  # which a step of the same millisecond as the append lacks
         (r"\d+", "N"),
         (r"\s+", " "),
     ):

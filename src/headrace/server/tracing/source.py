@@ -92,7 +92,8 @@ def _work_words(one: TraceWork) -> str:
     trouble = f"{work.detail} ({work.code})" if work.code else work.detail
     waits = _waits(work)
     if one.state == "gone":
-        last = "; ".join(part for part in (trouble, waits) if part)
+        known = [trouble, waits if work.oldest_waiting_at is not None else ""]
+        last = "; ".join(part for part in known if part)
         return f"has not reported since {at}: it does not run, or can't reach the server" + (
             f". Its last report: {last}" if last else ""
         )
