@@ -90,3 +90,14 @@ async def test_a_row_that_can_not_be_read_does_not_stop_a_slot_for_good(tmp_path
             client, (kind, _) = await started(one, asked)
             assert kind == b"d"
             client.close()
+
+
+async def test_a_stream_whose_slot_is_gone_says_so(tmp_path: Path) -> None:
+    async with served(tmp_path) as one:
+        client = await Client.login(one)
+        await client.start("s")
+        one.log.metadata.slots.drop("s")  # as another server of the store would do it
+        assert one.face._slots is not None
+        await one.face._slots.note()
+        assert states_of(await client.until(b"Z")) == ["55006"]
+        client.close()
