@@ -20,6 +20,7 @@ from headrace.wire.documents import ms_of_rfc3339
 from tests import forks
 from tests.agents import AgentProcess
 from tests.integration.backup.agents import backup
+from tests.reports import report
 from tests.servers import Feed, ServerProcess, changes, code_of, serving
 from tests.waiting import wait_until
 
@@ -186,6 +187,10 @@ def test_the_command_finds_a_key_and_the_file_in_the_archive(here: ServerProcess
     document = json.loads(done.stdout)
     assert (document["sequence-id"], document["same-key"]) == (3, [3, 1])
     assert document["archived"]["state"] == "archived"
+    (told,) = (one for one in document["consumers"] if one["kind"] == "subscriber" and one["acked"])
+    assert here.http.put(f"/reports/backup/{told['name']}", json=report()).status_code == 200
+    (step,) = (one for one in trace(feed, 3)["steps"] if one["step"] == "archived")
+    assert (step["after"], step["by"]) == (told["acked"]["after"], told["acked"]["by"])
     assert (tmp_path / "archive" / document["archived"]["file"]).is_file()
     assert feed.post({"changes": changes(4)}).status_code == 200
     later = run_trace(here, feed.name, "4", "--pitr-dir", str(tmp_path / "archive"))
