@@ -183,6 +183,18 @@ def test_processes_alarms_and_backup_say_what_is_known(shop: Shop, browser: Brow
         expect(shown.page.get_by_role("row", name=re.compile("vmapi-db-1"))).to_contain_text("4,210")
 
 
+def test_a_process_that_failed_is_shown_with_its_error(shop: Shop) -> None:
+    body = report("shop::orders") | {"state": "failed", "code": "agent-fenced", "detail": "a newer one runs"}
+    try:
+        shop.server.http.put("/reports/agent/fenced-one", json=body).raise_for_status()
+        page = shop.server.http.get("/console/processes").text
+        assert "a newer one runs" in page
+        assert "/console/runbook/agent-fenced" in page
+        assert "failed" in page.partition("fenced-one")[2].partition("</th>")[0]
+    finally:
+        shop.server.http.delete("/reports/agent/fenced-one").raise_for_status()
+
+
 def test_a_report_with_impossible_numbers_leaves_the_page_as_it_is(shop: Shop) -> None:
     body = report("", waiting=1)
     body["facts"] = {BACKUP_WINDOW_BEGIN.name: -1e300, BACKUP_WINDOW_END.name: 1e300, BACKUP_LAG.name: 1e300}

@@ -86,6 +86,6 @@ def _backlogs(reports: list[ReportView]) -> dict[str, list[Backlog]]:
         if one.kind not in {"agent", "capture"}:
             continue
         for work in one.report.works:
-            state = one.state if one.state in {"gone", "ending"} else work.state
+            state = one.state if one.state in {"gone", "ending", "failed"} else work.state
             found[work.feed].append(Backlog(one.name, state, work, one.reported_at))
     return found
