@@ -10,10 +10,13 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
+from headrace.capture.mariadb.catalogue import ListedTable, list_tables
+from headrace.capture.mariadb.connection import Source
 from headrace.capture.selection import Selection
 from headrace.capture.settings import load_capture_settings
 from headrace.cli.pipeline_audit import lines_of
 from headrace.pipeline.audit import seeing
+from headrace.pipeline.audit import source as source_side
 from headrace.pipeline.audit.job import run_audit
 from headrace.pipeline.audit.refusals import AuditBehind, SourceNotAudited, SourceShifted
 from headrace.pipeline.audit.seeing import SourceAsked
@@ -29,6 +32,7 @@ from tests.integration.pipeline.audit.test_audit import publish_what_is_there
 from tests.integration.pipeline.tables.captured_source import CapturedSource
 from tests.mariadb import Server
 from tests.servers import ServerProcess
+from tests.waiting import wait_until
 
 
 def asked(captured: CapturedSource, wait_s: float = 60.0) -> SourceAsked:
@@ -203,7 +207,7 @@ def test_hidden_columns_stopped_tables_and_moments_that_do_not_come(
         assert "  masked.halted: let go, not compared" in lines_of(found)
         assert lines_of(found)[-1].startswith("equal: 1 tables")
         with_a_copy(captured, monkeypatch)
-        with_statements(captured)
+        with_statements(captured, monkeypatch)
         captured.stop()
         captured.sql("INSERT INTO person VALUES (3, 4, 'c')")
         with pytest.raises(AuditBehind, match="the feed does not go up to"):
@@ -235,22 +239,30 @@ def with_a_copy(captured: CapturedSource, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(reads) == 2
 
 
-def with_statements(captured: CapturedSource) -> None:
-    """Tables that are altered all the time can't be seen at one moment."""
+def with_statements(captured: CapturedSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that are altered all the time, also between the moment of a read and its end, can't be seen at one moment."""
     end = threading.Event()
+    altered = [0]
 
     def alter() -> None:
-        number = 0
         with closing(captured.database.connect(autocommit=True)) as app, app.cursor() as cursor:
             while not end.is_set():
-                number += 1
-                cursor.execute(f"ALTER TABLE person COMMENT '{number}'")
+                cursor.execute(f"ALTER TABLE person COMMENT '{altered[0]}'")
+                altered[0] += 1
+
+    def list_while_altered(reading: Source) -> list[ListedTable]:
+        before = altered[0]
+        found = list_tables(reading)
+        wait_until(lambda: altered[0] > before + 1, 60.0, what="a statement after the read's moment")
+        return found
 
     altering = threading.Thread(target=alter)
     altering.start()
     try:
-        with pytest.raises(SourceShifted, match="3 times"):
-            audit(captured, asked(captured))
+        with monkeypatch.context() as patched:
+            patched.setattr(source_side, "list_tables", list_while_altered)
+            with pytest.raises(SourceShifted, match="3 times"):
+                audit(captured, asked(captured))
     finally:
         end.set()
         altering.join()

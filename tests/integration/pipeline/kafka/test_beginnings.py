@@ -144,7 +144,7 @@ def test_a_beginning_that_retention_chose_is_a_warning_and_progress_is_json(
     assert f"it begins at entry {first} of {feed.name}" in warning
     assert f"{first - 1} entries below are not sent" in warning
     logged = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [one["event"] for one in logged if one.get("level") == "warning"] == [warning]
+    assert [one["detail"] for one in logged if one.get("level") == "warning"] == [warning]
     progress = [one for one in logged if one["event"] == "progress"]
     assert progress
     last = progress[-1]
