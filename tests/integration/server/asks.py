@@ -44,6 +44,7 @@ class Ask:
             "{change-feed-id}": self.feed,
             "{listener-id}": self.listener,
             "{agent-id}": self.agent,
+            "{code}": CODE,
             **OF_SCHEMA,
             **OF_REPORT,
         }
@@ -51,6 +52,8 @@ class Ask:
         return "/".join(quote(named.get(part, part), safe="") for part in parts)
 
 
+CODE = "feed-owned"
+"""A code that has a page in the runbook."""
 OF_FEED, OF_LISTENER = "/feeds/{change-feed-id}", "/listeners/{listener-id}/feeds/{change-feed-id}"
 ASKS = {
     ask.call: ask
