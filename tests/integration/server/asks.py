@@ -17,6 +17,8 @@ from tests.servers import Feed, ServerProcess, changes, code_of
 FEED, AGENT, LISTENER = "f", "agent-1", "listener-1"
 SNAPSHOT_URL = "http://127.0.0.1:9/snapshot"
 
+CODE = "feed-owned"
+"""A code that has a page in the runbook."""
 OF_REPORT = {"{kind}": "agent", "{name}": AGENT}
 OF_SCHEMA = {"{database}": "d", "{table}": "t", "{version}": "1"}
 
@@ -36,6 +38,7 @@ class Ask:
     listener: str = LISTENER
     agent: str = AGENT
     content: bytes | None = None
+    code: str = CODE
 
     @property
     def path(self) -> str:
@@ -44,7 +47,7 @@ class Ask:
             "{change-feed-id}": self.feed,
             "{listener-id}": self.listener,
             "{agent-id}": self.agent,
-            "{code}": CODE,
+            "{code}": self.code,
             **OF_SCHEMA,
             **OF_REPORT,
         }
@@ -52,8 +55,6 @@ class Ask:
         return "/".join(quote(named.get(part, part), safe="") for part in parts)
 
 
-CODE = "feed-owned"
-"""A code that has a page in the runbook."""
 OF_FEED, OF_LISTENER = "/feeds/{change-feed-id}", "/listeners/{listener-id}/feeds/{change-feed-id}"
 ASKS = {
     ask.call: ask
@@ -90,6 +91,8 @@ ASKS = {
         Ask("GET /openapi.json"),
     )
 }
+MET_ELSEWHERE = {("GET /feeds/{change-feed-id}/trace", 503, "server-busy")}
+"""Refusals that need searches which are under way: tests/unit/server/tracing/test_scanning.py holds some there."""
 APPEND = ASKS[f"POST {OF_FEED}/entries"]
 POSITION = ASKS[f"PUT {OF_LISTENER}/position"]
 SCHEMA = ASKS[f"GET {OF_FEED}/schemas/{'/'.join(OF_SCHEMA)}"]
