@@ -12,8 +12,8 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -133,6 +133,22 @@ def stop_session(spark: SparkSession) -> None:
     with warnings.catch_warnings(), suppress(OSError, Py4JError):
         warnings.simplefilter("ignore")  # that it could not be stopped in order
         spark.stop()
+
+
+@contextmanager
+def session_apart(spark: SparkSession) -> Iterator[SparkSession]:
+    """Give a session beside ``spark`` in whose settings nothing of ``spark`` changes.
+
+    Spark makes a session the active one whenever rows of Python's are given to it, and finds registered formats by the
+    active one: so the caller's is put back.
+    """
+    active = SparkSession.getActiveSession()
+    try:
+        yield spark.newSession()
+    finally:
+        if active is not None:  # in Python there is no public way
+            SparkSession._activeSession = active
+            SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(active._jsparkSession)
 
 
 def _keep_out_of_the_way(spark: SparkSession, log_file: Path) -> None:

@@ -18,6 +18,8 @@ from tests.waiting import async_wait_until
 
 AT_ONCE = 25
 ROUNDS = 8
+TRIES = 3
+"""Something else may fill a cache of its own once or twice. What stays of a subscription stays every time."""
 SERVER_BYTES_MAX = 128 << 20
 """How far its memory may swing: its allocator keeps some 60 MiB now and then. 800 queues would hold 200 MiB."""
 
@@ -85,6 +87,12 @@ async def test_dropped_subscriptions_leave_nothing_behind(own: ServerProcess) ->
         alone = tasks()
         before_objects, before_bytes = await drop(3)
         rounds = max(2, scaled(ROUNDS))
-        after_objects, after_bytes = await drop(rounds)
-        assert after_objects - before_objects < rounds * AT_ONCE, "not one object for each of any way"
-        assert after_bytes - before_bytes < SERVER_BYTES_MAX
+        grown = []
+        for _ in range(TRIES):
+            after_objects, after_bytes = await drop(rounds)
+            assert after_bytes - before_bytes < SERVER_BYTES_MAX
+            grown.append(after_objects - before_objects)
+            if grown[-1] < rounds * AT_ONCE:
+                break
+            before_objects = after_objects
+        assert min(grown) < rounds * AT_ONCE, "not one object for each of any way"

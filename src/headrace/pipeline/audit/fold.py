@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import JournalCorrupt
+from headrace.pipeline.session import session_apart
 from headrace.pipeline.source.feed import FORMAT, register
 from headrace.pipeline.tables.batches import Batches
 from headrace.pipeline.tables.ledger import Ledger, PublishedTable
@@ -35,8 +36,7 @@ class Fold:
         ``given``: the columns that an operator gave to entries that name no table.
         """
         self.to = to
-        self._spark = spark.newSession()  # the settings of Delta writes stay in it
-        register(self._spark)
+        self._beside = session_apart(spark)  # the settings of Delta writes stay in it
         self._source = dict(source)
         self._entries_max = entries_max
         self._ledger = Ledger(to, feed, incarnation)
@@ -47,10 +47,13 @@ class Fold:
         self._number = 0
 
     def __enter__(self) -> Fold:
+        self._spark = self._beside.__enter__()
+        register(self._spark)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ledger.close()
+        self._beside.__exit__(None, None, None)
 
     def tables_at(self, last: int) -> dict[TableName, PublishedTable]:
         """Go on to the entry ``last``, which must not be below what was asked for before, and return the tables there.

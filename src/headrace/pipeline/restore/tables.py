@@ -27,6 +27,7 @@ from headrace.pipeline.restore.pieces import base_pieces
 from headrace.pipeline.restore.scanning import entries_task, scan
 from headrace.pipeline.restore.surveying import Survey
 from headrace.pipeline.restore.work import Work, restored_feeds
+from headrace.pipeline.session import session_apart
 from headrace.pipeline.tables.batches import Batches, publish_moment
 from headrace.pipeline.tables.ledger import Ledger
 from headrace.pipeline.tables.origins import ARCHIVE, now_text
@@ -98,7 +99,20 @@ def restore_tables(
     RestoreInexact if a table is not whole there (it is stopped, or its first rows were still being copied) and that is not
     allowed, or if a count differs. Raises what the tables job raises.
     """
-    work = work._replace(spark=work.spark.newSession())  # the settings of Delta writes stay in it
+    with session_apart(work.spark) as own:  # the settings of Delta writes stay in it
+        return _restored(
+            work._replace(spark=own),
+            survey,
+            into,
+            watching,
+            allow_incomplete=allow_incomplete,
+            entries_max=entries_max,
+        )
+
+
+def _restored(
+    work: Work, survey: Survey, into: Path, watching: Watching, *, allow_incomplete: bool, entries_max: int
+) -> list[RestoredHistory]:
     fold: dict[str, FeedTables] = {}
     try:
         for one in work.feeds:

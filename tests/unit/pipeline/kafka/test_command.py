@@ -64,6 +64,7 @@ def test_progress_for_machines_is_a_line_a_batch(capsys: pytest.CaptureFixture[s
         "lag": 0,
         "lag-seconds": 0.0,
         "rows-per-second": 0.0,
+        "batch-seconds": None,
     }
 
 
