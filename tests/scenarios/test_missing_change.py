@@ -46,7 +46,7 @@ SCENARIOS = {
     ),
     "a row is refused for good": Scenario(
         "refused", ("--key", '["main","item",2]'), "not-found",
-        rf"the agent agent-of-refused ended (by an error )?at {TIME}: .*\(too-large\)",
+        rf"the agent agent-of-refused ended by an error at {TIME}: .*\(too-large\)",
     ),
     "another owner took the feed": Scenario(
         "taken", ("--key", '["main","item",2]'), "not-found",

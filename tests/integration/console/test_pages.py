@@ -183,16 +183,30 @@ def test_processes_alarms_and_backup_say_what_is_known(shop: Shop, browser: Brow
         expect(shown.page.get_by_role("row", name=re.compile("vmapi-db-1"))).to_contain_text("4,210")
 
 
-def test_a_process_that_failed_is_shown_with_its_error(shop: Shop) -> None:
+def test_a_process_that_failed_is_shown_with_its_error_and_can_be_removed(
+    shop: Shop, browser: Browser
+) -> None:
     body = report("shop::orders") | {"state": "failed", "code": "agent-fenced", "detail": "a newer one runs"}
-    try:
-        shop.server.http.put("/reports/agent/fenced-one", json=body).raise_for_status()
-        page = shop.server.http.get("/console/processes").text
-        assert "a newer one runs" in page
-        assert "/console/runbook/agent-fenced" in page
-        assert "failed" in page.partition("fenced-one")[2].partition("</th>")[0]
-    finally:
-        shop.server.http.delete("/reports/agent/fenced-one").raise_for_status()
+    shop.server.http.put("/reports/agent/shop-db-1", json=report("shop::orders")).raise_for_status()
+    shop.server.http.put("/reports/agent/fenced-one", json=body).raise_for_status()
+    with tab(browser, shop.server.url) as shown:
+        page = shown.page
+        shown.go("/console/processes")
+        expect(page.get_by_text("a newer one runs")).to_be_visible()
+        expect(page.get_by_role("link", name="What to do about agent-fenced")).to_have_attribute(
+            "href", "/console/runbook/agent-fenced"
+        )
+        expect(page.get_by_role("rowheader", name=re.compile("fenced-one"))).to_contain_text("failed")
+        expect(page.get_by_role("button", name="Remove the agent shop-db-1")).to_have_count(0)  # it lives
+        page.get_by_role("button", name="Remove the agent fenced-one").click()
+        expect(page.get_by_role("status").filter(has_text="is removed")).to_contain_text("fenced-one")
+        expect(page.get_by_role("rowheader", name=re.compile("fenced-one"))).to_have_count(0)
+    standing = [
+        one for one in shop.server.http.get("/alarms").json()["alarms"] if one.get("cleared-at") is None
+    ]
+    assert "agent-fenced" not in {one["code"] for one in standing}
+    kept = shop.server.http.get("/console/processes", params={"removed": "shop-db-1"}).text
+    assert "is removed" not in kept, "a link that says so is not taken at its word"
 
 
 def test_a_report_with_impossible_numbers_leaves_the_page_as_it_is(shop: Shop) -> None:

@@ -23,6 +23,7 @@ FEED, OTHER = "shop::orders", "billing::invoices"
 ADMINS_ONLY = ("/console/alarms", "/console/processes", "/console/backup")
 READER = {"sub": "rita", "roles": ["listener"], "feeds": ["shop::*"]}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+FORMS = ("/console/publishers/agent-1/release", "/console/processes/agent/agent-1/remove")
 
 
 @pytest.fixture(scope="module")
@@ -113,12 +114,9 @@ def test_a_reader_sees_its_feeds_alone_and_can_press_nothing(server: SecuredServ
             f"/console/feeds/{OTHER}/tail?after=0",
         ):
             assert client.get(path).status_code == 403, path
-        pressed = client.post(
-            "/console/publishers/agent-1/release",
-            content=f"form-key={key}",
-            headers={**FORM, "Origin": server.url},
-        )
-        assert pressed.status_code == 403
+        for form in FORMS:
+            pressed = client.post(form, content=f"form-key={key}", headers={**FORM, "Origin": server.url})
+            assert pressed.status_code == 403, form
     assert quarantined(server)
 
 
@@ -153,13 +151,13 @@ def refuse_forgeries(server: SecuredServer, client: httpx.Client, key: str, key_
         ({"Origin": server.url}, "form-key=guessed"),
         ({"Origin": server.url}, f"form-key={key_of_another}"),
     ]
-    for headers, body in forged:
-        answer = client.post("/console/publishers/agent-1/release", content=body, headers={**FORM, **headers})
-        assert answer.status_code == 403, (headers, body)
-    assert quarantined(server)
     plain = {"Origin": server.url, "Content-Type": "text/plain"}
-    assert client.post("/console/publishers/agent-1/release", content=right, headers=plain).status_code == 400
-    assert client.get("/console/publishers/agent-1/release").status_code == 405
+    for form in FORMS:
+        for headers, body in forged:
+            answer = client.post(form, content=body, headers={**FORM, **headers})
+            assert answer.status_code == 403, (form, headers, body)
+        assert client.post(form, content=right, headers=plain).status_code == 400
+        assert client.get(form).status_code == 405
     assert quarantined(server)
 
 

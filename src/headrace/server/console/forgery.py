@@ -15,7 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.datastructures import Headers
 
 from headrace.errors import Forbidden, InvalidRequest
+from headrace.server.console.drawing import session_of_scope
 from headrace.server.console.sessions import Session
+from headrace.server.http.table import Call
 
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX: Final = 16 << 10
@@ -63,3 +65,10 @@ def check_form_key(session: Session, fields: Mapping[str, str]) -> None:
     given = fields.get(FORM_KEY, "")
     if not hmac.compare_digest(given.encode(), session.form_key.encode()):
         raise Forbidden("the form is of another session", hint="Open the page again, and press there.")
+
+
+async def check_pressed(call: Call) -> None:
+    """Raise Forbidden unless the button was pressed on a page that this session was shown; InvalidRequest for no form."""
+    body = await call.bodies.read(call.request, FORM_BYTES_MAX)
+    fields = read_form(call.request.headers.get("content-type", ""), body)
+    check_form_key(session_of_scope(call.request), fields)

@@ -1,4 +1,4 @@
-"""The pages of operators: alarms, what processes say of themselves, and what is known of backups."""
+"""The pages of operators: alarms, and what is known of backups."""
 
 from __future__ import annotations
 
@@ -36,11 +36,6 @@ async def alarms(service: Service, call: Call) -> Response:
         standing_alarms=[one for one in found if one.cleared_at is None],
         cleared=[one for one in found if one.cleared_at is not None],
     )
-
-
-async def processes(service: Service, call: Call) -> Response:
-    """Show what every long-running process last said of itself."""
-    return await page(service, call, "processes.html", reports=(await service.reports.view()).reports)
 
 
 async def backup(service: Service, call: Call) -> Response:

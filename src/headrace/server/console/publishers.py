@@ -9,8 +9,8 @@ from urllib.parse import quote
 from msgspec import Meta
 from starlette.responses import RedirectResponse, Response
 
-from headrace.server.console.drawing import page, session_of_scope
-from headrace.server.console.forgery import FORM_BYTES_MAX, check_form_key, read_form
+from headrace.server.console.drawing import page
+from headrace.server.console.forgery import check_pressed
 from headrace.server.http.table import Call
 from headrace.server.publishing import PublisherState
 from headrace.server.service import Service
@@ -63,10 +63,7 @@ async def list_publishers(service: Service, call: Call) -> Response:
 
 async def release(service: Service, call: Call) -> Response:
     """Lift a publisher's quarantine, for an admin who pressed the button on our own page."""
-    fields = read_form(
-        call.request.headers.get("content-type", ""), await call.bodies.read(call.request, FORM_BYTES_MAX)
-    )
-    check_form_key(session_of_scope(call.request), fields)
+    await check_pressed(call)
     done = await service.release(call.path["agent-id"], call.grant)
     return RedirectResponse(f"/console/publishers?released={quote(done.agent_id, safe='')}", 303)
 

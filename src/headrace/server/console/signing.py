@@ -11,8 +11,8 @@ from starlette.responses import RedirectResponse, Response
 from headrace.access.bearer import challenge_of
 from headrace.errors import Forbidden, Unauthenticated
 from headrace.runtime.logs import get_logger
-from headrace.server.console.drawing import bare_page, session_of_scope
-from headrace.server.console.forgery import FORM_BYTES_MAX, check_form_key, read_form
+from headrace.server.console.drawing import bare_page
+from headrace.server.console.forgery import FORM_BYTES_MAX, check_pressed, read_form
 from headrace.server.console.sessions import Sessions, cookie, session_of
 from headrace.server.http.table import Call
 from headrace.server.service import Service
@@ -70,10 +70,7 @@ async def sign_in(service: Service, call: Call) -> Response:
 
 async def sign_out(service: Service, call: Call) -> Response:
     """End the session, here and in the browser."""
-    fields = read_form(
-        call.request.headers.get("content-type", ""), await call.bodies.read(call.request, FORM_BYTES_MAX)
-    )
-    check_form_key(session_of_scope(call.request), fields)
+    await check_pressed(call)
     encrypted = call.request.scope["scheme"] == "https"
     _sessions(call).end(session_of(call.request.headers.get("cookie", ""), encrypted=encrypted))
     answer = RedirectResponse("/console/sign-in", 303)

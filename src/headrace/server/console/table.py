@@ -9,6 +9,7 @@ from headrace.server.console import (
     consumers,
     feeds,
     operations,
+    processes,
     publishers,
     runbook,
     signing,
@@ -53,7 +54,14 @@ PAGES: Final = (
         path="/console/consumers", may=May.LIST, handler=consumers.list_consumers,
         summary="Listeners and subscribers, and how far behind they are",
     ),
-    _page(path="/console/processes", may=May.ADMINISTER, handler=operations.processes, summary="What processes say"),
+    _page(
+        path="/console/processes", may=May.ADMINISTER, handler=processes.list_processes,
+        query=processes.ProcessesQuery, summary="What processes say",
+    ),
+    _form(
+        path="/console/processes/{kind}/{name}/remove", may=May.ADMINISTER, handler=processes.remove,
+        summary="Forget a process",
+    ),
     _page(path="/console/backup", may=May.ADMINISTER, handler=operations.backup, summary="What is known of backups"),
     _page(path="/console/alarms", may=May.ADMINISTER, handler=operations.alarms, summary="What needs a person"),
     _page(
