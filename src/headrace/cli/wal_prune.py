@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from headrace.cli.wal_options import Flag
-from headrace.errors import PruneRefused, Usage
+from headrace.errors import ArchiveUnavailable, PruneRefused, Usage
 from headrace.wire.documents import rfc3339
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def prune_command(
     done = prune_once(
         wal_dir, terms, confirm=confirm, now_ms=time.time_ns() // 1_000_000, progress=_progress()
     )
+    if not (done.plan.segments or done.plan.bases or done.plan.accepted or done.leftovers):
+        raise ArchiveUnavailable(f"{wal_dir} holds no KWAL segment and no base snapshot")
     if done.refused:
         raise PruneRefused(f"nothing was removed from {wal_dir}: {done.refused}")
     if json:

@@ -72,6 +72,8 @@ def refusals() -> Iterator[Refusal]:
         if command not in {"wal list", "wal gap ack", "wal prune"}:  # these open no segment
             yield Refusal(f"{command} {wal}{moment} --identity {{dir}}/nowhere", 2, "usage")
         yield Refusal(f"{command} --wal-dir zip://a::{{dir}}/nowhere{moment}", 4, "archive-unavailable")
+    for command in ("wal verify", "wal prune", "wal prune --confirm"):
+        yield Refusal(f"{command} --wal-dir {{dir}}/held", 4, "archive-unavailable")
     for command in SPARK:
         moment = f" --to-lsn {LSNS[2]}" if command in TO_A_MOMENT else ""
         yield Refusal(f"{command} {wal}{moment} --log-file {{dir}}/held/something/log", 2, "usage")
