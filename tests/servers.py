@@ -72,7 +72,7 @@ class ServerProcess:
         out = self.folder / "serve.out"
         command = [*self.program, self.command, "--json"]
         command += ["--http", self.address, "--data-dir", str(self.data_dir), *self.args]
-        if self.command == "serve":
+        if self.command in {"serve", "up"}:
             command += ["--grpc", self.grpc_address or ("127.0.0.1:0" if self.grpc else "off")]
         with out.open("wb") as stdout, (self.folder / "serve.err").open("ab") as stderr:
             self.process = forks.start(command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL)

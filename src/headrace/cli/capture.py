@@ -11,8 +11,9 @@ from headrace.capture.run import run_capture
 from headrace.capture.settings import CaptureSettings, load_capture_settings
 from headrace.cli.capture_check import check_command
 from headrace.cli.capture_copy import copy_command
-from headrace.cli.capture_options import Flag, Patterns, split_patterns
+from headrace.cli.capture_options import Flag, Patterns
 from headrace.cli.capture_status import status_command
+from headrace.cli.splitting import split_names
 from headrace.runtime.shutdown import stop_event
 
 app = App(name="capture", help="Capture a MariaDB's binlog into a feed.")
@@ -49,9 +50,9 @@ def run_command(
     """
     settings = load_capture_settings(
         config,
-        columns=split_patterns(columns),
-        exclude_columns=split_patterns(exclude_columns),
-        mask=split_patterns(mask),
+        columns=split_names(columns),
+        exclude_columns=split_names(exclude_columns),
+        mask=split_names(mask),
     )
     asyncio.run(_until_stopped(settings, takeover=takeover))
 

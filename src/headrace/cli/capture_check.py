@@ -11,7 +11,8 @@ from headrace.capture.mariadb.connection import connect
 from headrace.capture.mariadb.fitness import Finding, Severity
 from headrace.capture.preflight import check_source
 from headrace.capture.settings import load_capture_settings
-from headrace.cli.capture_options import Flag, Patterns, split_patterns
+from headrace.cli.capture_options import Flag, Patterns
+from headrace.cli.splitting import split_names
 
 
 def check_command(
@@ -41,9 +42,9 @@ def check_command(
     """
     settings = load_capture_settings(
         config,
-        columns=split_patterns(columns),
-        exclude_columns=split_patterns(exclude_columns),
-        mask=split_patterns(mask),
+        columns=split_names(columns),
+        exclude_columns=split_names(exclude_columns),
+        mask=split_names(mask),
     )
     with closing(connect(settings.find_dsn(os.environ))) as connection:
         found = check_source(connection, settings)

@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from headrace.cli.copy_progress import copy_progress
 from headrace.cli.publisher_copy import copy_command
 from headrace.cli.publisher_grants import grants_command
+from headrace.cli.splitting import split_names
 from headrace.entries.feed import check_feed_id
 from headrace.errors import Usage
 from headrace.publisher.attach.finding import Attached
@@ -84,13 +85,13 @@ def attach_command(
     """
     request = AttachRequest(
         feed=check_feed_id(feed),
-        tables=_split(table),
-        include=_split(include),
-        exclude=_split(exclude),
-        columns=_split(columns),
-        exclude_columns=_split(exclude_columns),
-        mask=_split(mask),
-        key=_split(key),
+        tables=split_names(table),
+        include=split_names(include),
+        exclude=split_names(exclude),
+        columns=split_names(columns),
+        exclude_columns=split_names(exclude_columns),
+        mask=split_names(mask),
+        key=split_names(key),
         accept=accept,
         before=before,
         copy=not no_copy,
@@ -125,7 +126,7 @@ def detach_command(
         Print one JSON document.
     """
     with opened_source(_dsn(dsn, dsn_file)) as source:
-        found = source.detach(_split(table), discard=discard)
+        found = source.detach(split_names(table), discard=discard)
     if json:
         _print(
             {
@@ -242,10 +243,6 @@ def accept_command(
 
 def _dsn(dsn: str | None, dsn_file: Path | None) -> Dsn:
     return find_dsn(dsn, dsn_file, os.environ)
-
-
-def _split(names: Sequence[str] | None) -> tuple[str, ...]:
-    return tuple(part.strip() for name in names or () for part in name.split(",") if part.strip())
 
 
 def _tell_attached(found: Sequence[tuple[AttachedTable, Attached]], *, as_json: bool) -> None:

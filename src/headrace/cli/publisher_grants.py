@@ -9,6 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from headrace.cli.splitting import split_names
 from headrace.publisher.databases import read_rights
 from headrace.publisher.grants import Party, merge
 from headrace.runtime.dsn import find_dsn
@@ -46,8 +47,7 @@ def grants_command(
         Print one JSON document.
     """
     source = find_dsn(dsn, dsn_file, os.environ)
-    names = [part.strip() for name in table or () for part in name.split(",") if part.strip()]
-    rights = read_rights(source, names, role, application_role)
+    rights = read_rights(source, list(split_names(table)), role, application_role)
     if json:
         print(
             dump_json(

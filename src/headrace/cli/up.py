@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
+from headrace.cli.splitting import split_names
 from headrace.entries.feed import check_feed_id
 from headrace.publisher.agent import run_agent
 from headrace.publisher.attach.selection import AttachRequest
@@ -47,6 +48,7 @@ def up_command(
     feed: str = "app",
     data_dir: Path = Path("headrace-data"),
     http: str = "127.0.0.1:8470",
+    grpc: str = "127.0.0.1:8471",
     insecure: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
@@ -57,13 +59,15 @@ def up_command(
     source
         DSN of the database, such as sqlite:///app.db (else HEADRACE_DSN). It is never printed.
     table
-        A table to attach; give it once for each.
+        A table to attach. Repeat it, or separate by commas.
     feed
         The feed that the tables' changes go into.
     data_dir
         Folder of the server's journal.
     http
         Address that the server listens on. Port 0 takes a free one.
+    grpc
+        Address of the gRPC services, which backups read from; off leaves them out.
     insecure
         Allow an address that other machines can reach: nobody is asked who they are.
     json
@@ -71,9 +75,9 @@ def up_command(
     """
     check_platform()
     plan = _Plan(
-        ServeSettings(data_dir=data_dir, http=http, insecure=insecure),
+        ServeSettings(data_dir=data_dir, http=http, grpc=None if grpc == "off" else grpc, insecure=insecure),
         AgentSettings(agent_id=AGENT_ID, feeds=(check_feed_id(feed),), dsn=source),
-        AttachRequest(feed=feed, tables=table),
+        AttachRequest(feed=feed, tables=split_names(table)),
         find_dsn(source, None, os.environ),
     )
     if insecure:
@@ -134,7 +138,8 @@ def _say_lines(feed: str) -> Say:
     def say(serving: Serving, attached: Sequence[AttachedTable]) -> None:
         for table in attached:
             print(f"{'attached' if table.new else 'attached before'}: {table.table}")
-        print(f"serving http://{serving.http}, feed {feed}, data in {serving.data_dir}", flush=True)
+        grpc = f", grpc {serving.grpc}" if serving.grpc is not None else ""
+        print(f"serving http://{serving.http}{grpc}, feed {feed}, data in {serving.data_dir}", flush=True)
 
     return say
 
@@ -143,6 +148,7 @@ def _say_json(feed: str) -> Say:
     def say(serving: Serving, attached: Sequence[AttachedTable]) -> None:
         document = {
             "http": str(serving.http),
+            "grpc": str(serving.grpc) if serving.grpc is not None else None,
             "data-dir": str(serving.data_dir),
             "feed": feed,
             "tables": [table.table for table in attached],

@@ -62,10 +62,30 @@ def test_rows_before_and_after_reach_the_feed_once_across_a_kill(tmp_path: Path,
         assert str(database) not in server.errors(), "a DSN is never printed"
 
 
+def test_tables_with_commas_between_and_a_backup_of_what_up_serves(tmp_path: Path, database: Path) -> None:
+    write(database, "CREATE TABLE customers (id INTEGER PRIMARY KEY)", "INSERT INTO customers VALUES (7)")
+    args = ["--source", f"sqlite:///{database}", "--table", "orders, customers", "--feed", "shop"]
+    with serving(tmp_path / "up", command="up", args=args, grpc=True) as server:
+        wait_until(
+            lambda: Feed(server, "shop").read(1, limit=100).text.count("copy-end") == 2, what="both copies"
+        )
+        archive = [
+            "--pitr-dir",
+            str(tmp_path / "archive"),
+            "--server",
+            server.url,
+            "--grpc",
+            server.grpc_address,
+        ]
+        done = headrace("wal", "backup", "--once", *archive)
+        assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "archive").glob("kdb-wal-*.bin"))
+
+
 def test_wrong_source_and_table_are_refused_and_leave_no_server_behind(
     tmp_path: Path, database: Path
 ) -> None:
-    rest = ["--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    rest = ["--http", "127.0.0.1:0", "--grpc", "off", "--data-dir", str(tmp_path / "data")]
     source = ["--source", f"sqlite:///{database}"]
     assert "orders" in refused(headrace("up", *source, "--table", "nothing", *rest), "table-not-found", 2)
     refused(headrace("up", "--source", "oracle://x", "--table", "orders", *rest), "dsn-invalid", 2)
@@ -81,7 +101,7 @@ def test_wrong_source_and_table_are_refused_and_leave_no_server_behind(
 
 def test_locked_data_folder_ends_it_before_anything_is_attached(tmp_path: Path, database: Path) -> None:
     with serving(tmp_path / "other") as server:
-        rest = ["--http", "127.0.0.1:0", "--data-dir", str(server.data_dir)]
+        rest = ["--http", "127.0.0.1:0", "--grpc", "off", "--data-dir", str(server.data_dir)]
         refused(
             headrace("up", "--source", f"sqlite:///{database}", "--table", "orders", *rest),
             "data-folder-locked",
