@@ -77,6 +77,11 @@ def _request(text: str, to: str, *, rebuild: bool = False, forget: bool = False,
     folder, table = local_folder(to), table_name(text)
     file = read_tables_file(folder)
     found = [one for one in (file.tables or () if file is not None else ()) if one.table == table]
+    if any(one.table == table for one in (file.attached or () if file is not None else ())):
+        raise Usage(
+            f"{text} is an attached table: it goes on by itself once all its rows come again",
+            hint=f"headrace publisher copy DSN --table {text}",
+        )
     if not found:
         raise TableNotFound(
             f"{folder} has no captured table {text}",

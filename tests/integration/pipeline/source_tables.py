@@ -35,6 +35,7 @@ class SourceTables:
         self.rows: dict[Table, dict[Any, Row]] = {}
         self.plain: dict[str, Any] = {}
         self._versions: dict[Table, int] = {}
+        self._copies: dict[Table, int] = {}
         self._pending: list[Row] = []
         self._transactions = itertools.count(1)
 
@@ -89,12 +90,16 @@ class SourceTables:
             self.plain[key] = changes
         self._pending.append({"op": op, "key": key, "changes": changes})
 
-    def control(self, name: str, table: Table) -> None:
-        """A control entry about a table, such as copy-begin."""
+    def control(self, name: str, table: Table, **members: Any) -> None:
+        """A control entry about a table: a truncate, or the begin or end of its newest copy."""
         database, own = parts(table)
-        changes = {"database": database, "table": own, "version": self._versions[table]}
-        key = f"\0{name}/{database}/{own}/{len(self._pending)}"
-        self._pending.append({"control": name, "key": key, "changes": changes})
+        if name == "copy-begin":
+            self._copies[table] = self._copies.get(table, 0) + 1
+        changes = {"database": database, "table": own, "version": self._versions[table], **members}
+        number = self._copies.get(table, 1) if name.startswith("copy") else 1
+        self._pending.append(
+            {"control": name, "key": f"\0{name}/{database}/{own}/{number}", "changes": changes}
+        )
 
     def commit(self, *, last: bool = True, tx: str | None = None) -> int:
         """Post everything since the last commit as one transaction, or as a part of one; returns its last sequence id."""

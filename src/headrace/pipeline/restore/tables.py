@@ -29,11 +29,11 @@ from headrace.pipeline.restore.surveying import Survey
 from headrace.pipeline.restore.work import Work, restored_feeds
 from headrace.pipeline.session import session_apart
 from headrace.pipeline.tables.batches import Batches, publish_moment
-from headrace.pipeline.tables.ledger import Ledger
+from headrace.pipeline.tables.ledger import Ledger, folder_of
 from headrace.pipeline.tables.origins import ARCHIVE, now_text
 from headrace.pipeline.tables.reader import version_frame
 from headrace.pipeline.tables.schemas import TableName
-from headrace.pipeline.tables.states import Reached, Start
+from headrace.pipeline.tables.states import CapturedTable, Reached, Start
 from headrace.pipeline.watching import Watching
 from headrace.wire.columns import DDL, SCHEMA
 
@@ -245,7 +245,7 @@ def _tables_of(
     """Return the published tables of a feed, checked, and those that are not whole. RestoreInexact where a count differs."""
     ledger = tables.ledger
     shown = ledger.published.tables if ledger.published is not None else []
-    notes = {one.table: one for one in ledger.tables if one.stopped is not None or one.copying}
+    notes = {one.table: one for one in ledger.known if one.stopped is not None or one.copying}
     found = []
     for one in shown:
         name = tuple(one.table)
@@ -272,11 +272,10 @@ def _tables_of(
         )
     for table, note in notes.items():
         counted.pop(table, None)
-        reason = note.stopped.reason if note.stopped is not None else "its first rows were still being copied"
+        reason = note.stopped.reason if note.stopped is not None else "its rows were still being copied"
+        path = note.path if isinstance(note, CapturedTable) else folder_of(table)
         found.append(
-            RestoredTable(
-                table=list(table), path=note.path, rows=0, checksum="", counted=False, stopped=reason
-            )
+            RestoredTable(table=list(table), path=path, rows=0, checksum="", counted=False, stopped=reason)
         )
     missing = sorted(name for name, rows in counted.items() if rows.live)
     if missing and not odd:  # rows of a renamed table stand under its old name in the log

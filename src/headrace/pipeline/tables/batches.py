@@ -8,74 +8,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
-from headrace.entries.entry import Op
-from headrace.pipeline.failures import failed_at
+from headrace.pipeline.tables.attached import CONTROLS, SCHEMA, Control, follow_controls, with_stops
+from headrace.pipeline.tables.attaching import AttachedBatch
 from headrace.pipeline.tables.captured import CapturedTables, read_batch
 from headrace.pipeline.tables.catching_up import CatchingUp
 from headrace.pipeline.tables.ledger import Ledger, PublishedFile, PublishedTable, folder_of, newest_version
-from headrace.pipeline.tables.merge import (
-    APP_ID,
-    APP_VERSION,
-    EXACT_WRITES,
-    TableBatch,
-    apply_batch,
-    create_empty,
-    follow_schema,
-)
-from headrace.pipeline.tables.origins import begin_with, check_place, given_of, now_text, with_origins
-from headrace.pipeline.tables.parallel import run_all
-from headrace.pipeline.tables.schemas import PlacedSchema, TableName, read_cleared, read_schema, unfit
+from headrace.pipeline.tables.merge import EXACT_WRITES
+from headrace.pipeline.tables.origins import begin_with, check_place, now_text, with_origins
+from headrace.pipeline.tables.schemas import unfit
 from headrace.pipeline.tables.simple.plan import is_simple
 from headrace.pipeline.tables.states import NO_VERSION, LeftFolder, Reached
+from headrace.pipeline.tables.survey import Survey, survey_of
 from headrace.pipeline.tables.upkeep import Upkeep
-
-SCHEMA: Final = "schema"
-TRUNCATE: Final = "truncate"
-_FOLLOWED: Final = (SCHEMA, TRUNCATE)
-"""Control entries that change attached tables; all others are passed over."""
-
-_OF_CAPTURE: Final = ("ddl", "watermark")
-"""Control entries that captured feeds alone have."""
-
-
-class Part(NamedTuple):
-    """What a batch holds of one table, counted: rows, patches, entries that are batches themselves, controls."""
-
-    table: TableName
-    rows: int
-    patches: int
-    batches: int
-    controls: int
-
-
-class Survey(NamedTuple):
-    """A batch counted: its entries, the first and the last one (sequence id, LSN), and whether a transaction ends there.
-
-    ``captured``: it has control entries that captured feeds alone have.
-    """
-
-    entries: int
-    first: int
-    sequence_id: int
-    lsn: str
-    whole: bool
-    captured: bool
-    parts: list[Part]
-
-    @property
-    def has_plain_rows(self) -> bool:
-        """Whether entries that name no table are among the rows."""
-        return any(part.rows and not part.table for part in self.parts)
 
 
 class BatchDone(NamedTuple):
@@ -146,16 +97,24 @@ class Batches:
             spark.conf.set(name, value)
         found = self._controls(entries, survey)
         captured = survey.captured or ledger.reached is not None or bool(ledger.tables)
-        if captured or any(is_simple(row["value"]) for row in found):
+        if captured or any(is_simple(one.value) for one in found if one.control == SCHEMA):
             ledger.begin(survey.sequence_id, [])
-            plain = self._merge(entries, survey, {(): 0} if survey.has_plain_rows else {}, [])
-            return plain + self._follow_capture(entries, survey)
-        cleared, schemas = self._changes(found)
-        ledger.begin(survey.sequence_id, schemas)
-        touched = dict.fromkeys((part.table for part in survey.parts if part.rows), 0) | cleared
-        count = self._merge(entries, survey, touched, schemas)
+            plain = AttachedBatch(ledger, entries, survey, follow_controls((), (), ledger.feed))
+            return plain.merge_plain() + self._follow_capture(entries, survey)
+        return self._follow_attached(entries, survey, found)
+
+    def _follow_attached(self, entries: DataFrame, survey: Survey, controls: list[Control]) -> int:
+        """Bring attached tables, and the one of entries without a table, up to the batch's end, and keep that they are."""
+        ledger = self._ledger
+        before = ledger.attached
+        changes = follow_controls(before, controls, ledger.feed)
+        ledger.begin(survey.sequence_id, changes.schemas)
+        batch = AttachedBatch(ledger, entries, survey, changes)
+        count = batch.merge()
         if ledger.merged is None or ledger.merged.sequence_id < survey.sequence_id:
-            ledger.keep(merged=Reached(survey.sequence_id, survey.lsn))
+            after = with_stops(changes.states, batch.stops, before)
+            changed = {"attached": after} if after != before else {}
+            ledger.keep(merged=Reached(survey.sequence_id, survey.lsn), **changed)
         return count
 
     def _follow_capture(self, entries: DataFrame, survey: Survey) -> int:
@@ -181,73 +140,23 @@ class Batches:
         ledger.keep(tables=tables, reached=reached, **({"left": [*ledger.left, *left]} if left else {}))
         return outcome.touched
 
-    def _merge(
-        self,
-        entries: DataFrame,
-        survey: Survey,
-        cleared: dict[TableName, int],
-        schemas: list[PlacedSchema],
-    ) -> int:
-        """Merge tables of other feeds: those in ``cleared``, and where each was cleared last (0: it was not)."""
-        ledger, spark = self._ledger, entries.sparkSession
-        touched = set(cleared)
-        described = {placed.schema.name for placed in schemas} - touched
-        spark.conf.set(APP_ID, f"headrace:{ledger.feed}:{ledger.incarnation}")
-        spark.conf.set(APP_VERSION, str(survey.sequence_id))
-        patched = {part.table for part in survey.parts if part.patches}
-        jobs: list[Callable[[], None]] = []
-        for table in sorted(touched):
-            cleared_at = cleared.get(table, 0)
-            rows = _rows_of(entries, table, cleared_at)
-            versions = ledger.schemas.of(table, survey.sequence_id) if table else given_of(ledger)
-            if table and not versions:
-                problem = "the feed has no schema entry of this table before its rows"
-                raise unfit(ledger.feed, survey.sequence_id, table, "", problem)
-            batch = TableBatch(ledger.feed, table, rows, versions, cleared_at, table in patched)
-            merge = partial(apply_batch, spark, ledger.to / folder_of(table), batch)
-            jobs.append(partial(_naming, table, merge))
-        jobs += [partial(_naming, table, partial(self._follow, spark, table)) for table in sorted(described)]
-        try:
-            run_all(spark, jobs)
-        finally:
-            spark.conf.unset(APP_ID)
-            spark.conf.unset(APP_VERSION)
-        return len(touched)
-
-    def _follow(self, spark: SparkSession, table: TableName) -> None:
-        path = self._ledger.to / folder_of(table)
-        versions = self._ledger.schemas.of(table)
-        create_empty(spark, path, versions[-1])
-        follow_schema(spark, path, versions)
-
-    def _controls(self, entries: DataFrame, survey: Survey) -> list[Row]:
-        """Return the batch's control entries that change attached tables: as many as there were such commands."""
+    def _controls(self, entries: DataFrame, survey: Survey) -> list[Control]:
+        """Return the batch's control entries about tables, in feed order: as many as there were such commands."""
         if not any(part.controls for part in survey.parts):
             return []
-        wanted = entries.where(F.col("control").isin(*_FOLLOWED))
-        return wanted.select("sequence_id", "control", "value").collect()
-
-    def _changes(self, controls: list[Row]) -> tuple[dict[TableName, int], list[PlacedSchema]]:
-        """Return (the last place where each table was cleared, the schemas) that control entries tell of."""
-        cleared: dict[TableName, int] = {}
-        schemas: list[PlacedSchema] = []
-        for row in controls:
-            value, place = bytes(row["value"]), int(row["sequence_id"])
-            if row["control"] == SCHEMA:
-                schema = read_schema(value, feed=self._ledger.feed, sequence_id=place)
-                schemas.append(PlacedSchema(sequence_id=place, schema=schema))
-            else:
-                table = read_cleared(value, feed=self._ledger.feed, sequence_id=place)
-                cleared[table] = max(cleared.get(table, 0), place)
-        return cleared, schemas
-
-
-def _naming(table: TableName, job: Callable[[], None]) -> None:
-    """Do a table's part; what Spark raises in it comes out as one of our errors, and names the table."""
-    try:
-        job()
-    except (PySparkException, Py4JJavaError) as failure:
-        raise failed_at(failure, f"table {'.'.join(table) or 'of entries without a table'}") from None
+        wanted = entries.where(F.col("control").isin(*CONTROLS))
+        rows = wanted.select("sequence_id", "control", "key", "value", "source_tx").collect()
+        found = [
+            Control(
+                int(row["sequence_id"]),
+                row["control"],
+                bytes(row["key"]),
+                bytes(row["value"]),
+                bytes(row["source_tx"] or b""),
+            )
+            for row in rows
+        ]
+        return sorted(found)
 
 
 def publish_moment(ledger: Ledger, end: Reached) -> None:
@@ -276,15 +185,20 @@ def publish_again(ledger: Ledger) -> None:
 
 
 def newest_tables(ledger: Ledger) -> list[PublishedTable]:
-    """Return every table of a ledger at its newest version, but for those whose first rows are still being copied.
+    """Return every table of a ledger at its newest version, but for those whose rows are still being copied.
 
     Of a stopped table that a resume has brought a part of the way, the version before that part.
     """
     tables = []
+    attached = {one.table: one for one in ledger.attached}
     for table in [(), *ledger.schemas.tables()]:
         version = newest_version(ledger.to / folder_of(table))
-        if version is not None:
-            tables.append(PublishedTable(table=list(table), path=folder_of(table), version=version))
+        state = attached.get(table)
+        note = state.stopped if state is not None else None
+        whole = (state is None or not state.copying) and (note is None or note.version != NO_VERSION)
+        if version is not None and whole:
+            after = UNSET if note is None else note.after
+            tables.append(PublishedTable(list(table), folder_of(table), version, after))
     for one in ledger.tables:
         version = newest_version(ledger.to / one.path)
         note = one.stopped
@@ -294,48 +208,3 @@ def newest_tables(ledger: Ledger) -> list[PublishedTable]:
             after = UNSET if note is None else note.after
             tables.append(PublishedTable(list(one.table), one.path, version, after))
     return tables
-
-
-def survey_of(entries: DataFrame) -> Survey:
-    """Count a batch by table, in one pass over it. The answer has one row a table, whatever the batch's size."""
-    is_row = F.col("control").isNull()
-    ends = F.col("tx_last") | (F.col("source_tx").isNull() & F.col("append_end"))
-    groups = (
-        entries.groupBy("table")
-        .agg(
-            F.count("*").alias("entries"),
-            _count(is_row).alias("rows"),
-            _count(is_row & (F.col("op") == Op.PATCH.value)).alias("patches"),
-            _count(is_row & (F.col("op") == Op.BATCH.value)).alias("batches"),
-            _count(F.col("control").isin(*_FOLLOWED)).alias("controls"),
-            _count(F.col("control").isin(*_OF_CAPTURE)).alias("captured"),
-            F.min("sequence_id").alias("first"),
-            F.max_by(F.struct("sequence_id", "lsn", ends.alias("whole")), "sequence_id").alias("last"),
-        )
-        .collect()
-    )
-    if not groups:
-        return Survey(0, 0, 0, "", whole=True, captured=False, parts=[])
-    last: Any = max((group["last"] for group in groups), key=lambda one: int(one["sequence_id"]))
-    parts = [
-        Part(
-            tuple(group["table"] or ()), group["rows"], group["patches"], group["batches"], group["controls"]
-        )
-        for group in groups
-    ]
-    total = sum(group["entries"] for group in groups)
-    first = min(group["first"] for group in groups)
-    captured = any(group["captured"] for group in groups)
-    place = int(last["sequence_id"])
-    return Survey(total, first, place, last["lsn"], whole=last["whole"], captured=captured, parts=parts)
-
-
-def _count(condition: Column) -> Column:
-    return F.count(F.when(condition, 1))
-
-
-def _rows_of(entries: DataFrame, table: TableName, above: int) -> DataFrame:
-    names = F.array(*[F.lit(part) for part in table])
-    mine = F.col("table") == names if table else F.col("table").isNull()
-    kept = entries.where(mine & F.col("control").isNull() & (F.col("sequence_id") > above))
-    return kept.select("key", "sequence_id", "op", "value")

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from headrace.errors import Stopped
+from headrace.pipeline.tables.attached import AttachedState
 from headrace.pipeline.tables.schemas import PlacedSchema, TableSchema
 from headrace.pipeline.tables.states import CapturedTable, LeftFolder, Reached, Start
 from headrace.wire.versions import TABLES, check_readable
@@ -71,6 +72,7 @@ class TablesFile(Versioned, frozen=True, kw_only=True, rename="kebab"):
     publishes: list[str] | UnsetType = UNSET
     cleaned: dict[str, str] | UnsetType = UNSET
     seen: dict[str, int] | UnsetType = UNSET
+    attached: list[AttachedState] | UnsetType = UNSET
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
@@ -92,6 +94,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_def
     publishes: list[str] | UnsetType = UNSET
     cleaned: dict[str, str | None] | UnsetType = UNSET
     seen: dict[str, int | None] | UnsetType = UNSET
+    attached: list[AttachedState] | UnsetType = UNSET
 
 
 class PublishedTable(msgspec.Struct, frozen=True, rename="kebab"):
@@ -123,7 +126,7 @@ class PublishedFile(Versioned, frozen=True, kw_only=True, rename="kebab"):
 
 
 F = TypeVar("F", bound=Versioned)
-_REPLACED: Final = ("begun", "start", "merged", "given", "reached", "left", "publishes")
+_REPLACED: Final = ("begun", "start", "merged", "given", "reached", "left", "publishes", "attached")
 
 
 def applied(file: TablesFile, changes: Iterable[Change]) -> TablesFile:

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from headrace.errors import HeadraceError
+from headrace.errors import CheckpointNotFound, HeadraceError
+from headrace.pipeline.checkpoint import places_in, read_checkpoint
 from headrace.pipeline.connection import Connection
 from headrace.pipeline.source.acking import Acks
 from headrace.pipeline.source.offset import Offset, Place
@@ -51,11 +52,27 @@ def place_of(ledger: Ledger) -> Place | None:
     return Place(incarnation=published.incarnation, sequence_id=least)
 
 
+def done_place(checkpoint: str, feed: str) -> Place | None:
+    """Return where the newest batch ends that Spark has noted as done; None if none is.
+
+    A batch that is planned and not noted as done is read again when the query starts, though its moment be published.
+    """
+    for batch in reversed(read_checkpoint(checkpoint).batches):
+        if batch.done:
+            found = places_in(batch.ends[0]).get(feed) if batch.ends else None
+            return found if isinstance(found, Place) else None
+    return None
+
+
 class Holding:
     """Tells the server what the tables of one ledger still need. For one thread; a server that is away is told later."""
 
-    def __init__(self, server: Connection, ledger: Ledger) -> None:
-        """Register the listener. If the server does not let it hold, the log says so, and nothing holds."""
+    def __init__(self, server: Connection, ledger: Ledger, checkpoint: str) -> None:
+        """Register the listener. If the server does not let it hold, the log says so, and nothing holds.
+
+        ``checkpoint``: Spark's record of the query, which may have to read its last batch again.
+        """
+        self._checkpoint = checkpoint
         self._acks = Acks(server, listener_of(ledger))
         self._ledger = ledger
         self._told: Place | None = None
@@ -64,12 +81,27 @@ class Holding:
 
     def tell(self) -> None:
         """Tell the place, if it is another one or was not told for a while."""
-        place = place_of(self._ledger)
+        place = self._place()
         now = time.monotonic()
         if self._refused or place is None or (place == self._told and now - self._told_at < SEEN_S):
             return
         self._told, self._told_at = place, now
         self._tried(lambda: self._acks.report(Offset({self._ledger.feed: place})))
+
+    def _place(self) -> Place | None:
+        place = place_of(self._ledger)
+        if place is None or place == self._told:
+            return place
+        try:
+            done = done_place(self._checkpoint, self._ledger.feed)
+        except CheckpointNotFound:  # the query begins behind what is merged
+            return place
+        except HeadraceError as error:
+            logger.warning("retention waits for the tables", code=error.code, detail=error.detail)
+            return self._told
+        if done is None:
+            return self._told
+        return place if place.sequence_id <= done.sequence_id else done
 
     def _tried(self, call: Callable[[], None]) -> bool:
         try:

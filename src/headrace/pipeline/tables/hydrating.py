@@ -120,12 +120,16 @@ def begin_with_snapshot(
         oldest=oldest,
         at=now_text(),
         snapshot_id=taken.snapshot_id,
+        folders=tuple(
+            sorted(folder_of(one) for one in taken.tables | {placed.schema.name for placed in taken.schemas})
+        ),
     )
+    if before is not None:
+        _remove_tables(ledger, before)
+    _check_free(ledger, start)
     ledger.keep(
         start=start
     )  # before any table has a row of it: whoever begins anew must not take an older one
-    if before is not None:
-        _remove_tables(ledger)
     _merge(spark, ledger, taken)
     ledger.begin(taken.sequence_id, taken.schemas, merged=Reached(taken.sequence_id, lsn))
     shutil.rmtree(folder, ignore_errors=True)
@@ -159,19 +163,31 @@ async def _until(stop: threading.Event, work: Coroutine[Any, Any, Taken]) -> Tak
     raise LeftOff
 
 
-def _remove_tables(ledger: Ledger) -> None:
+def _remove_tables(ledger: Ledger, cut: Start) -> None:
     """Remove the tables of a snapshot that was cut: the next one may not have their rows, or not have them at all.
 
     Nothing was published of them. ConfigInvalid where one can't be removed.
     """
-    for path in sorted(one.parent for one in ledger.to.glob("*/_delta_log")):
+    for path in [ledger.to / folder for folder in cut.folders]:
         try:
             shutil.rmtree(path)
+        except FileNotFoundError:
+            continue
         except OSError as error:
             raise ConfigInvalid(
                 f"{path}, what is left of a snapshot that was cut, can't be removed: {error}",
                 hint="Begin in an empty folder.",
             ) from None
+
+
+def _check_free(ledger: Ledger, start: Start) -> None:
+    """ConfigInvalid if a folder of the snapshot's tables is there already: it is somebody else's."""
+    taken = [folder for folder in start.folders if (ledger.to / folder).exists()]
+    if taken:
+        raise ConfigInvalid(
+            f"{ledger.to / taken[0]} is there already, and is none of this feed's tables",
+            hint="Begin in an empty folder.",
+        )
 
 
 @asynccontextmanager

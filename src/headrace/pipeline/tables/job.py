@@ -144,14 +144,14 @@ def run_tables(
     with Connection(endpoint) as server_now:
         ledger = Ledger(folder, feed, server_now.feed(feed).incarnation)
     stop = stop or threading.Event()
-    run = _Run(endpoint, ledger, progress, stop)
+    place = str(checkpoint or ledger.folder / "checkpoint")
+    run = _Run(endpoint, ledger, place, progress, stop)
     try:
         if schema:
             keep_given(ledger, schema_of(read_ddl(schema)))
         common = _options(endpoint, ledger, archive)
         limits = {"max-entries": str(entries_max), "max-bytes": str(bytes_max)}
         _begin(spark, ledger, endpoint, run, archive=bool(archive))
-        place = str(checkpoint or ledger.folder / "checkpoint")
         check_checkpoint(ledger, place)
         coming_back = CatchingUp(ledger, common, entries_max)
         if coming_back.serve(spark, run.goes_on) and _is_whole(ledger):
@@ -252,6 +252,7 @@ class _Run:
         self,
         endpoint: Endpoint,
         ledger: Ledger,
+        checkpoint: str,
         progress: Callable[[Progress], None] | None,
         stopping: threading.Event,
     ) -> None:
@@ -259,7 +260,7 @@ class _Run:
         # Progress must not wait for a server that is away.
         self._server = Connection(endpoint._replace(retry_s=0.0))
         self._ledger = ledger
-        self._holding = Holding(self._server, ledger)
+        self._holding = Holding(self._server, ledger, checkpoint)
         self._progress = progress
         self._started = time.monotonic()
         self._lock = threading.Lock()
@@ -329,7 +330,7 @@ class _Run:
                     reason=note.reason,
                     hint=note.hint,
                 )
-                for one in self._ledger.tables
+                for one in self._ledger.known
                 if (note := one.stopped) is not None and note.counts
             ],
         )

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 from headrace.errors import ConfigInvalid, DataFolderLocked, FeedRecreated
+from headrace.pipeline.tables.attached import AttachedState
 from headrace.pipeline.tables.delta_log import newest_version
 from headrace.pipeline.tables.files import (
     FOLDER,
@@ -232,6 +233,16 @@ class Ledger:
         return list(self._file.tables or ())
 
     @property
+    def attached(self) -> list[AttachedState]:
+        """The attached tables of which there is something to keep in mind, by name."""
+        return list(self._file.attached or ())
+
+    @property
+    def known(self) -> list[CapturedTable | AttachedState]:
+        """All of them, captured and attached."""
+        return [*self.tables, *self.attached]
+
+    @property
     def left(self) -> list[LeftFolder]:
         """The folders that no published moment names any more."""
         return list(self._file.left or ())
@@ -254,7 +265,7 @@ class Ledger:
     def keep(self, **members: Any) -> None:
         """Replace members durably, all of them at once.
 
-        start, merged, given, reached, tables, left, publishes, cleaned, seen.
+        start, merged, given, reached, tables, attached, left, publishes, cleaned, seen.
         """
         if "tables" in members:
             members |= self._changed_tables(members.pop("tables"))

@@ -90,7 +90,7 @@ class TableBatch(NamedTuple):
     ``rows``: its entries (``rows.CHANGE_DDL``), none of them below ``cleared_at``, the sequence id of
     the batch's last entry that clears the table (0: none does). ``versions``: the table's schemas in feed order, up to
     the batch's end, or what was given for the table without a name; none if that has no types. ``patched``: patches are
-    among the rows.
+    among the rows. ``recopied``: all rows come again behind the newest schema.
     """
 
     feed: str
@@ -99,6 +99,7 @@ class TableBatch(NamedTuple):
     versions: Sequence[PlacedSchema]
     cleared_at: int
     patched: bool
+    recopied: bool = False
 
 
 def apply_batch(spark: SparkSession, path: Path, batch: TableBatch) -> None:
@@ -109,7 +110,7 @@ def apply_batch(spark: SparkSession, path: Path, batch: TableBatch) -> None:
     """
     exists = newest_version(path) is not None
     if exists and batch.table:  # what an operator gave stays as it is
-        follow_schema(spark, path, batch.versions)
+        follow_schema(spark, path, batch.versions, recopied=batch.recopied)
     typed = _typed(batch, _net(spark, path, batch, exists=exists))
     if exists:
         _merge(spark, path, typed, batch.cleared_at)
@@ -118,8 +119,13 @@ def apply_batch(spark: SparkSession, path: Path, batch: TableBatch) -> None:
         rows.write.format("delta").options(**properties_of(rows.columns)).mode("append").save(str(path))
 
 
-def follow_schema(spark: SparkSession, path: Path, versions: Sequence[PlacedSchema]) -> None:
-    """Give the table the columns of its newest schema. It looks at the columns that are there, so it can be repeated."""
+def follow_schema(
+    spark: SparkSession, path: Path, versions: Sequence[PlacedSchema], *, recopied: bool = False
+) -> None:
+    """Give the table the columns of its newest schema. It looks at the columns that are there, so it can be repeated.
+
+    ``recopied``: all rows come again behind it, so a column of another type is made anew. ValueUnfit for one without that.
+    """
     if not versions:
         return
     actual = {
@@ -128,7 +134,7 @@ def follow_schema(spark: SparkSession, path: Path, versions: Sequence[PlacedSche
         if field.name not in {KEY, SEQUENCE_ID}
     }
     schemas = [placed.schema for placed in versions]
-    change = evolution(actual, spark_columns(schemas[-1]), schemas)
+    change = evolution(actual, spark_columns(schemas[-1]), schemas, recopied=recopied)
     for statement in _statements(path, change, spark_columns(schemas[-1])):
         spark.sql(statement)
 

@@ -217,7 +217,19 @@ class RowDecoder:
         odd = [(at, kinds[place].odd) for at, place in enumerate(self._places)]
         self._odd = [(at, convert) for at, convert in odd if convert is not None]
         self._decode_odd = self._decoder([str if kind.odd else kind.annotation for kind in kinds])
-        self._target = later_names(schema, later)
+        self._target = self._names(later, kinds)
+
+    def _names(self, later: Sequence[TableSchema], kinds: Sequence[ColumnKind]) -> list[str | None]:
+        """Return what each column is called in the newest version; None where it is not there, or of another type.
+
+        A table whose column got another type is copied again: its older rows have nothing to say of that.
+        """
+        names = later_names(self._schema, later)
+        wanted = spark_columns(later[-1]) if later else {}
+        return [
+            None if name is None or (later and wanted[name] != kind.spark) else name
+            for name, kind in zip(names, kinds, strict=True)
+        ]
 
     def _decoder(self, annotations: Sequence[Any]) -> Callable[[bytes], Any]:
         columns = self._schema.columns

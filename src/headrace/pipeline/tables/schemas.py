@@ -193,13 +193,17 @@ class Evolution:
 
 
 def evolution(
-    actual: Mapping[str, str], wanted: Mapping[str, str], schemas: Iterable[TableSchema]
+    actual: Mapping[str, str],
+    wanted: Mapping[str, str],
+    schemas: Iterable[TableSchema],
+    *,
+    recopied: bool = False,
 ) -> Evolution:
     """Return what makes the columns ``actual`` (name -> Spark type) those of the newest of ``schemas``.
 
     ``schemas`` are the table's in feed order, ``wanted`` is the newest's columns (name -> Spark type). It looks at the
-    table as it is, so that a change that was half done when the job died is finished, not repeated. Raises ValueUnfit
-    where a column's type changes: a Delta table can't follow that.
+    table as it is, so that a change that was half done when the job died is finished, not repeated. A column of another type
+    is dropped and added anew if the table's rows are all ``recopied`` behind the newest schema, else ValueUnfit.
     """
     versions = list(schemas)
     columns = dict(actual)
@@ -210,17 +214,22 @@ def evolution(
             if old and old in columns and old not in wanted and new not in columns:
                 columns[new] = columns.pop(old)
                 renames.append((old, new))
-    for name, kind in wanted.items():
-        if name in columns and columns[name] != kind:
+    retyped = sorted(name for name, kind in wanted.items() if name in columns and columns[name] != kind)
+    for name in retyped:
+        kind = wanted[name]
+        if recopied:
+            del columns[name]
+        else:
             newest = versions[-1]
             raise ValueUnfit(
                 f"table {'.'.join(newest.name)}, column {name}: schema version {newest.version} makes it {kind}, "
                 f"the table has {columns[name]}",
-                hint="Start this feed's tables anew in an empty folder: a column's type can't be changed in place.",
+                hint="A column's type can't be changed in place: copy the table again.",
                 table=list(newest.name),
                 column=name,
             )
     adds = tuple(
         column for column in versions[-1].columns if column.name in wanted and column.name not in columns
     )
-    return Evolution(tuple(renames), tuple(sorted(set(columns) - set(wanted))), adds)
+    drops = {*columns, *retyped} - (set(wanted) - set(retyped))
+    return Evolution(tuple(renames), tuple(sorted(drops)), adds)

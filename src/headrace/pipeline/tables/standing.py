@@ -15,7 +15,14 @@ import msgspec
 from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError
 from headrace.pipeline.connection import Connection, Endpoint
-from headrace.pipeline.tables.ledger import PublishedFile, TablesFile, read_published, read_tables_file
+from headrace.pipeline.tables.attached import AttachedState
+from headrace.pipeline.tables.ledger import (
+    PublishedFile,
+    TablesFile,
+    folder_of,
+    read_published,
+    read_tables_file,
+)
 from headrace.pipeline.tables.origins import origin_of
 from headrace.pipeline.tables.reader import NothingPublished
 from headrace.pipeline.tables.requests import waiting_requests
@@ -98,6 +105,7 @@ def read_standing(to: Path, endpoint: Endpoint) -> Standing:
         raise NothingPublished(f"{to} has no published tables")
     head, error = _head(moment, endpoint)
     captured = {one.table: one for one in (file.tables or () if file is not None else ())}
+    attached = {one.table: one for one in (file.attached or () if file is not None else ())}
     published = {tuple(one.table): one for one in moment.tables}
     start = (file.start or None) if file is not None else None
     lag, seconds = _lag(head, moment)
@@ -115,16 +123,18 @@ def read_standing(to: Path, endpoint: Endpoint) -> Standing:
             started_from=_origin(name, file) or None,
         )
 
+    known: dict[TableName, CapturedTable | AttachedState] = {**captured, **attached}
     tables = [
         following(name, one.path, one.version)
         for name, one in published.items()
-        if name not in captured or captured[name].stopped is None
+        if name not in known or known[name].stopped is None
     ]
-    tables += [following(name, one.path, None) for name, one in captured.items() if one.copying]
-    for name, table in captured.items():
-        if table.stopped is not None:
+    tables += [following(name, _path(one), None) for name, one in known.items() if one.copying]
+    for name, table in known.items():
+        if (note := table.stopped) is not None:
             version = published[name].version if name in published else None
-            tables.append(_stopped(to, table, table.stopped, version, head))
+            begun = _origin(name, file) or None
+            tables.append(_stopped(to, table, note, version, head, started_from=begun))
     asked = {one.table: one.word for one in waiting_requests(to)}
     tables = [
         msgspec.structs.replace(
@@ -183,28 +193,41 @@ def _lag(head: int | None, moment: PublishedFile) -> tuple[int | None, float | N
 
 
 def _stopped(
-    to: Path, table: CapturedTable, note: StopNote, version: int | None, head: int | None
+    to: Path,
+    table: CapturedTable | AttachedState,
+    note: StopNote,
+    version: int | None,
+    head: int | None,
+    *,
+    started_from: str | None,
 ) -> TableStanding:
     return TableStanding(
         table=list(table.table),
-        path=table.path,
+        path=_path(table),
         version=version,
         state={UNSEEN: "unseen", FORGOTTEN: "forgotten"}.get(note.code, "stopped"),
         sequence_id=note.after,
         lag_entries=None if head is None else max(0, head - note.after),
         lag_s=None,
         commit_ts=note.commit_ts,
-        started_from=table.started_from or None,
+        started_from=started_from,
         code=note.code,
         reason=note.reason,
         hint=note.hint,
-        next=_next(to, table.table, note.code),
+        next=_next(to, table, note.code),
     )
 
 
-def _next(to: Path, table: TableName, code: str) -> str:
+def _path(table: CapturedTable | AttachedState) -> str:
+    return table.path if isinstance(table, CapturedTable) else folder_of(table.table)
+
+
+def _next(to: Path, stopped: CapturedTable | AttachedState, code: str) -> str:
     """Return the command that helps a stopped table, as a shell takes it."""
+    table = stopped.table
     name = ".".join(table)
+    if isinstance(stopped, AttachedState):
+        return shlex.join(["headrace", "publisher", "copy", "DSN", "--table", name])
     if code in _COPIED:
         return shlex.join(["headrace", "capture", "copy", name])
     if name.startswith(("-", "[")) or table_name(name) != table:

@@ -118,7 +118,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defa
 
     ``source``: ``feed`` (from its first entry), ``archive`` (the entries below ``oldest`` come from there), ``snapshot``
     (the publisher's, which stands for ``after``), or ``middle`` (of a captured feed, whose beginning is gone: tables from
-    before wait for a copy). ``oldest``: the oldest entry that the server had then. ``at``: when.
+    before wait for a copy). ``oldest``: the oldest entry that the server had then. ``at``: when. ``folders``: those of the
+    snapshot's tables, which go if it is cut.
     """
 
     source: str
@@ -126,6 +127,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defa
     oldest: int
     at: str
     snapshot_id: str = ""
+    folders: tuple[str, ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):

@@ -181,5 +181,12 @@ def write_control(
     )
 
 
+def write_copy_begin(connection: Source, attachment: Attachment, number: int, *, partial: bool) -> None:
+    """Say that the copy ``number`` begins. ``partial``: of some rows alone, so that no table is whole at its end."""
+    write_control(
+        connection, attachment, "copy-begin", number=number, **({"partial": True} if partial else {})
+    )
+
+
 def _encode(spec: Spec) -> str:
     return msgspec.json.encode(spec).decode()

@@ -25,7 +25,7 @@ import msgspec
 
 from headrace.errors import SourceUnavailable
 from headrace.publisher.copies import CopyStep
-from headrace.publisher.postgres.attachment import Attachment, write_control
+from headrace.publisher.postgres.attachment import Attachment, write_control, write_copy_begin
 from headrace.publisher.postgres.connection import Source, fetch_one, transaction
 from headrace.publisher.postgres.copy_sql import read_key
 from headrace.publisher.postgres.copy_step import BUSY_S, CHUNK_ROWS_MAX, DUE_S, Step, statements_of
@@ -112,7 +112,7 @@ def copy_written_since(
 
     In the caller's transaction, which holds a lock on the table that lets nobody else write. Returns how many there were.
     """
-    number = _begin(connection, attachment, None, None)
+    number = _begin(connection, attachment, None, None, partial=True)
     key = read_key(connection, attachment.oid, attachment.spec.schema.key)
     statements = statements_of(connection, attachment, key, None)
     if statements is None:
@@ -137,9 +137,10 @@ def _begin(
     rows_per_second: int | None,
     *,
     after_running: bool = False,
+    partial: bool = False,
 ) -> int:
     key = read_key(connection, attachment.oid, attachment.spec.schema.key)
     row = (attachment.number, condition, rows_per_second, msgspec.json.encode(key).decode(), after_running)
     number = int(fetch_one(connection, _INSERT, row)[0])
-    write_control(connection, attachment, "copy-begin", number=number)
+    write_copy_begin(connection, attachment, number, partial=partial or condition is not None)
     return number

@@ -191,6 +191,15 @@ def write_control(
     return connection.execute(_CONTROL, row).lastrowid or 0
 
 
+def write_copy_begin(
+    connection: sqlite3.Connection, attachment: Attachment, number: int, *, partial: bool
+) -> None:
+    """Say that the copy ``number`` begins. ``partial``: of some rows alone, so that no table is whole at its end."""
+    write_control(
+        connection, attachment, "copy-begin", number=number, **({"partial": True} if partial else {})
+    )
+
+
 def end_unit(connection: sqlite3.Connection, feed: str) -> None:
     """Say that the feed's newest row ends a transaction: just after BEGIN IMMEDIATE, or just before our COMMIT."""
     connection.execute(_END_UNIT, (feed,))

@@ -31,6 +31,7 @@ from headrace.publisher.sqlite.attachment import (
     newest_id,
     read_attachments,
     write_control,
+    write_copy_begin,
 )
 from headrace.publisher.sqlite.connection import immediate, snapshot, sqlite_errors
 from headrace.publisher.sqlite.copies import Copy, insert_copy, read_copies, read_key, store_copy, write_key
@@ -63,7 +64,7 @@ def begin_copy(
                 connection, copy._replace(state=CopyState.CANCELLED, detail="a newer copy took its place")
             )
     number = insert_copy(connection, attachment, condition, rows_per_second)
-    write_control(connection, attachment, "copy-begin", number=number)
+    write_copy_begin(connection, attachment, number, partial=condition is not None)
     return number
 
 
@@ -126,7 +127,7 @@ def copy_written_since(
     They were stored without a column that the table already had. Returns how many there were.
     """
     number = insert_copy(connection, attachment, None, None)
-    write_control(connection, attachment, "copy-begin", number=number)
+    write_copy_begin(connection, attachment, number, partial=True)
     last = newest_id(connection)
     sql = attachment.sql
     older_specs = [(one.number, one.spec) for one in older]

@@ -232,33 +232,6 @@ def test_values_are_exact_also_through_a_patch(
     assert set(found[3].values()) == {3, None}
 
 
-def test_a_value_that_does_not_fit_stops_the_job_and_nothing_is_published(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
-) -> None:
-    source.schema("good", ID)
-    source.schema("t", ID, column("n", "int64"))
-    source.put("t", {"id": 1, "n": 1})
-    first = source.commit()
-    source.put("good", {"id": 1})
-    source.put("t", {"id": 2, "n": {"text": "no number"}})
-    last = source.commit()
-    for _ in range(2):
-        with pytest.raises(ValueUnfit) as caught:
-            run(entries_max=first)
-        assert f"feed {source.feed.name}, sequence id {last}, table main.t, column n: " in caught.value.detail
-        assert published(to).sequence_id == first
-    assert shown(spark, to) == {"good": {}, "t": {1: {"id": 1, "n": 1}}}
-
-
-def test_rows_whose_schema_nobody_knows_are_refused(source: SourceTables, to: str, run: Run) -> None:
-    source.rows["t"] = {}
-    source.put("t", {"id": 1})
-    source.commit()
-    with pytest.raises(ValueUnfit, match=r"table main\.t: the feed has no schema entry of this table"):
-        run()
-    assert read_published(Path(to)) is None
-
-
 def test_a_transaction_is_shown_whole_or_not_at_all(
     spark: SparkSession, source: SourceTables, to: str, run: Run, tmp_path: Path
 ) -> None:

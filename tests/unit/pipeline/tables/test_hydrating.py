@@ -102,28 +102,38 @@ def test_a_second_snapshot_finds_no_table_of_the_first(
 
     def merge(spark: object, ledger: Ledger, taken: Taken) -> None:
         there.append(sorted(one.parent.name for one in ledger.to.glob("*/_delta_log")))
-        for name in ("main.a", "main.gone", "entries"):
+        for name in ("main.a", "main.b"):
             (ledger.to / name / "_delta_log").mkdir(parents=True)
         if len(there) < 3:
             raise Unavailable("killed")
 
     monkeypatch.setattr(hydrating, "_merge", merge)
-    (ledger.to / "main.a" / "_delta_log").mkdir(parents=True)  # whose it is nobody knows
-    with pytest.raises(FileExistsError):
-        begin(ledger)
-    with pytest.raises(Unavailable):
-        begin(ledger)
+    (ledger.to / "somebody's" / "_delta_log").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            begin(ledger)
     begin(ledger)
-    assert there == [["main.a"], [], []]
+    assert there == [["somebody's"]] * 3
+
+
+def test_a_folder_that_is_somebody_else_s_ends_the_start(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetching(monkeypatch, Taken(ledger.folder / "snapshot", "s", 10, SCHEMAS, set()))
+    monkeypatch.setattr(hydrating, "_merge", lambda *a: pytest.fail("it was merged over"))
+    (ledger.to / "main.a" / "_delta_log").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(ConfigInvalid, match=r"main\.a is there already"):
+            begin(ledger)
+    assert (ledger.to / "main.a" / "_delta_log").is_dir()
 
 
 def test_what_can_not_be_removed_ends_the_start(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     fetching(monkeypatch, Taken(ledger.folder / "snapshot", "s", 10, SCHEMAS, set()))
     monkeypatch.setattr(hydrating, "_merge", lambda *a: pytest.fail("it was merged over"))
-    ledger.keep(start=Start(source="snapshot", after=5, oldest=6, at="now"))
-    (ledger.to / "main.a").mkdir()
-    (ledger.to / "elsewhere").mkdir()
-    (ledger.to / "main.a" / "_delta_log").mkdir()
+    cut = Start(source="snapshot", after=5, oldest=6, at="now", folders=("main.a", "main.b"))
+    ledger.keep(start=cut)
+    (ledger.to / "main.a" / "_delta_log").mkdir(parents=True)
     (ledger.to / "main.b").symlink_to(ledger.to / "main.a")
     with pytest.raises(ConfigInvalid, match=r"main\.b.*can't be removed"):
         begin(ledger)

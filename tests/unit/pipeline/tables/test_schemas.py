@@ -96,4 +96,14 @@ def test_a_type_that_changes_can_not_be_followed() -> None:
         ValueUnfit, match=r"table main\.t, column a: schema version 2 makes it string"
     ) as caught:
         changed({"a": "bigint"}, schema(Column("a", "string"), version=2))
-    assert "anew" in caught.value.advice
+    assert "copy the table again" in caught.value.advice
+
+
+def test_a_type_that_changes_makes_the_column_anew_where_all_rows_come_again() -> None:
+    versions = [schema(Column("a", "string"), "b", version=2)]
+    change = evolution({"a": "bigint", "c": "bigint"}, spark_columns(versions[-1]), versions, recopied=True)
+    assert (change.drops, [one.name for one in change.adds]) == (("a", "c"), ["a", "b"])
+    # Dropped when the job died: only added then.
+    assert evolution({"b": "bigint"}, spark_columns(versions[-1]), versions, recopied=True) == Evolution(
+        adds=(Column("a", "string"),)
+    )
