@@ -13,11 +13,10 @@ from typing import Final
 import msgspec
 
 from headrace.entries.lsn import Lsn
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NothingPublished
 from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.tables.ledger import PublishedFile, TablesFile, read_published, read_tables_file
 from headrace.pipeline.tables.origins import origin_of
-from headrace.pipeline.tables.reader import NothingPublished
 from headrace.pipeline.tables.requests import waiting_requests
 from headrace.pipeline.tables.schemas import TableName, table_name
 from headrace.pipeline.tables.states import (
