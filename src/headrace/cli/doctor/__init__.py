@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from cyclopts import App, Parameter
 
-from headrace.cli.doctor.finding import Asked, Finding, Moment, Verdict, fail, failed
+from headrace.cli.doctor.finding import Asked, Finding, Here, Moment, Verdict, fail, failed
 from headrace.cli.serve_options import AccessOptions, RetentionOptions
 from headrace.errors import HeadraceError, SetupMissing
 
@@ -81,9 +81,10 @@ def doctor_command(
     json
         Print one JSON document (docs/howto/doctor.md).
     """
+    here = Here()
     asked = Asked(
         began=Moment(time.time_ns() // 1_000_000, time.monotonic()),
-        data_dir=data_dir or (DATA_DIR if DATA_DIR.exists() else None),
+        data_dir=data_dir or here.find(DATA_DIR),
         store=store,
         disk_reserve=disk_reserve,
         access=access,
@@ -92,11 +93,12 @@ def doctor_command(
         grpc=grpc,
         token_file=token_file,
         ca_file=ca_file,
-        agent_config=agent_config or (AGENT_CONFIG if AGENT_CONFIG.exists() else None),
-        capture_config=capture_config or (CAPTURE_CONFIG if CAPTURE_CONFIG.exists() else None),
+        agent_config=agent_config or here.find(AGENT_CONFIG),
+        capture_config=capture_config or here.find(CAPTURE_CONFIG),
         wal_dir=wal_dir,
         identity=identity,
         deep=deep,
+        unseen=tuple(here.unseen),
     )
     return tell(list(examine_all(asked)), as_json=json)
 

@@ -8,6 +8,7 @@ from headrace.cli.doctor.clocks import check_clock, check_log_clock, check_serve
 from headrace.cli.doctor.configuration import (
     check_agent_settings,
     check_capture_settings,
+    check_current_folder,
     check_serve_options,
 )
 from headrace.cli.doctor.disks import check_file_system, check_room, check_sync
@@ -23,6 +24,7 @@ from headrace.cli.doctor.reach import (
 from headrace.cli.doctor.versions import check_packages, check_python, check_server_version, check_spark
 
 CHECKS: Final[dict[str, Check]] = {
+    "current-folder": check_current_folder,
     "agent-settings": check_agent_settings,
     "capture-settings": check_capture_settings,
     "serve-options": check_serve_options,
