@@ -13,7 +13,8 @@ from typing import Annotated, Final
 
 from cyclopts import App, Parameter
 
-from headrace.cli.doctor.finding import Asked, Finding, Here, Moment, Verdict, fail, failed
+from headrace.cli.doctor.finding import Asked, Finding, Moment, Verdict, fail, failed
+from headrace.cli.doctor.here import AGENT_CONFIG, CAPTURE_CONFIG, DATA_DIR, here
 from headrace.cli.serve_options import AccessOptions, RetentionOptions
 from headrace.errors import HeadraceError, SetupMissing
 
@@ -22,9 +23,6 @@ app = App(name="doctor", help="Check configuration, machine and server, and say 
 Flag = Annotated[bool, Parameter(negative=())]
 
 _ACCESS, _RETENTION = AccessOptions(), RetentionOptions()
-
-DATA_DIR, AGENT_CONFIG, CAPTURE_CONFIG = Path("headrace-data"), Path("agent.toml"), Path("capture.toml")
-"""Looked at if they are there and nothing else is named."""
 
 SIGNS: Final = {Verdict.OK: "ok  ", Verdict.WARN: "WARN", Verdict.FAIL: "FAIL"}
 
@@ -81,10 +79,9 @@ def doctor_command(
     json
         Print one JSON document (docs/howto/doctor.md).
     """
-    here = Here()
     asked = Asked(
         began=Moment(time.time_ns() // 1_000_000, time.monotonic()),
-        data_dir=data_dir or here.find(DATA_DIR),
+        data_dir=data_dir or here(DATA_DIR),
         store=store,
         disk_reserve=disk_reserve,
         access=access,
@@ -93,12 +90,11 @@ def doctor_command(
         grpc=grpc,
         token_file=token_file,
         ca_file=ca_file,
-        agent_config=agent_config or here.find(AGENT_CONFIG),
-        capture_config=capture_config or here.find(CAPTURE_CONFIG),
+        agent_config=agent_config or here(AGENT_CONFIG),
+        capture_config=capture_config or here(CAPTURE_CONFIG),
         wal_dir=wal_dir,
         identity=identity,
         deep=deep,
-        unseen=tuple(here.unseen),
     )
     return tell(list(examine_all(asked)), as_json=json)
 

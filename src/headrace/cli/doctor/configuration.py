@@ -5,22 +5,8 @@ from __future__ import annotations
 import os
 
 from headrace.capture.settings import load_capture_settings
-from headrace.cli.doctor.finding import Asked, Finding, ok, warn
+from headrace.cli.doctor.finding import Asked, Finding, ok
 from headrace.publisher.settings import load_agent_settings
-
-
-def check_current_folder(asked: Asked) -> list[Finding]:
-    """Say what was not looked for, where this user may not enter the folder in which it would stand."""
-    if not asked.unseen:
-        return []
-    names = ", ".join(map(str, asked.unseen))
-    return [
-        warn(
-            f"this user may not enter the current folder, so it was not looked for {names}",
-            "Run it in a folder that this user may enter (cd /), and name what there is to look at: --data-dir, "
-            "--agent-config, --capture-config.",
-        )
-    ]
 
 
 def check_agent_settings(asked: Asked) -> list[Finding]:

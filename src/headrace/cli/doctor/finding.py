@@ -38,27 +38,9 @@ class Moment(NamedTuple):
     monotonic_s: float
 
 
-class Here:
-    """The current folder. ``unseen``: what nobody can tell of whether it is there, since this user may not enter it."""
-
-    def __init__(self) -> None:
-        self.unseen: list[Path] = []
-
-    def find(self, name: Path) -> Path | None:
-        """Return ``name`` if it is there."""
-        try:
-            return name if name.exists() else None
-        except PermissionError:
-            self.unseen.append(name)
-            return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What to look at, as it was given; None: there is no such thing here. ``began``: when the doctor began.
-
-    ``unseen``: what would be looked at if it is here, and can't be told of.
-    """
+    """What to look at, as it was given; None: there is no such thing here. ``began``: when the doctor began."""
 
     began: Moment
     data_dir: Path | None
@@ -75,7 +57,6 @@ class Asked:
     wal_dir: str | None
     identity: Path | None
     deep: bool
-    unseen: tuple[Path, ...] = ()
 
     @property
     def agent(self) -> AgentSettings | None:

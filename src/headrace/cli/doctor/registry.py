@@ -8,11 +8,11 @@ from headrace.cli.doctor.clocks import check_clock, check_log_clock, check_serve
 from headrace.cli.doctor.configuration import (
     check_agent_settings,
     check_capture_settings,
-    check_current_folder,
     check_serve_options,
 )
 from headrace.cli.doctor.disks import check_file_system, check_room, check_sync
 from headrace.cli.doctor.finding import Check
+from headrace.cli.doctor.here import check_current_folder
 from headrace.cli.doctor.integrity import check_log, check_store
 from headrace.cli.doctor.reach import (
     check_archive,
