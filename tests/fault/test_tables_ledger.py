@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from headrace.errors import LedgerCorrupt
 from headrace.pipeline.tables import ledger as ledger_module
-from headrace.pipeline.tables.files import Change, LedgerCorrupt, changes_in, line_of, read_state
+from headrace.pipeline.tables.files import Change, changes_in, line_of, read_state
 from headrace.pipeline.tables.ledger import Ledger
 from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableSchema
 from headrace.pipeline.tables.simple.state import TableState

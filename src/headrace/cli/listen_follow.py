@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from headrace.cli.listen_exec import Command
 from headrace.cli.listen_lines import LINE_BEGINS, snapshot_lines
-from headrace.errors import EntryRefused, HeadraceError, Stopped
+from headrace.errors import CommandFailed, EntryRefused, Stopped
 from headrace.listener import Batch, Listener, Refused
 from headrace.listener.lines import LineOutput
 from headrace.listener.parts import Delivery
@@ -18,13 +18,6 @@ from headrace.runtime.shutdown import stop_event
 
 GRACE_S: Final = 10.0
 """How long a stop waits for a command or a reader that has not taken its entries yet."""
-
-
-class CommandFailed(HeadraceError):
-    """The command given with --exec failed on an entry."""
-
-    code = "command-failed"
-    hint = "Mend the command and start again: the bookmark stands before this entry."
 
 
 class Sink(Protocol):

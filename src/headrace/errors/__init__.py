@@ -10,19 +10,17 @@
     │   ├── NotRegistered 409, ListenersTooMany 409, ListenerTaken 403    publisher or listener; whose it is
     │   ├── FeedOwned, Fenced       409  another agent owns the feed; a newer registration took over
     │   ├── Quarantined             423  the publisher sent an entry twice; an operator must release it
-    │   ├── DuplicateEntry, SequenceGap   409  ``sequence-id`` already in the feed, or beyond the next one
+    │   ├── DuplicateEntry, SequenceGap, StreamFailed   409  ``sequence-id`` is there, or beyond; one before it was refused
     │   ├── OffsetMismatch, ExpectedOffsetRequired   409  ``expected-offset`` is another; the feed asks for it
-    │   ├── StreamFailed            409  an append before it on the same gRPC stream was refused
     │   ├── FeedRecreated, BeyondHead     409  the bookmark is of another history; the place is above the head
     │   ├── SequenceNotAvailable, LsnNotAvailable, SequenceLost   410  dropped by retention; skipped by a repair
     │   └── NoSnapshot 404, SnapshotForbidden 403, SnapshotGone 410    the publisher's snapshots
     ├── Unavailable                 try again later (503)
     │   ├── StoreUnavailable, ServerBusy, BodyTooSlow (408)    the store can't persist; bodies: too many bytes, too slow
-    │   ├── BackpressureTimeout     a subscriber took nothing for too long
     │   ├── DiskReserve, WriterStopped   the volume is nearly full; an fsync failed: no append until a restart
     │   ├── KeysUnavailable, ClockLead   no keys to check tokens with; the log's clock leads the wall clock by too much
     │   ├── SnapshotUnavailable, SnapshotBroken   no snapshot just now, or what came is none that is whole
-    │   └── ServerUnreachable       no answer from the server; a write's outcome may be unknown
+    │   └── BackpressureTimeout, ServerUnreachable   a subscriber took nothing; no answer: a write's outcome may be unknown
     └── Stopped, QueryFailed        the process ends and says which command goes on
         ├── ConfigInvalid, DsnInvalid, TableNotFound, Usage, ParkedNotFound, IdentityNeeded   exit 2
         ├── PortInUse, SourceUnavailable (SourceLocked), Stalled, PlatformUnsupported, SetupMissing, EntryRefused   exit 1
@@ -34,7 +32,9 @@
         ├── BookmarkMoved, BookmarkCorrupt, FilterDiffers, ParkedTooMany, ParkedWaiting  their store; 3; CheckpointNotFound 1
         ├── MessageTooLarge, TopicGone, TopicUnfit, CheckpointAhead, CheckpointUnfit   3; BrokerUnavailable   1
         ├── RowUnfit, BatchTooLarge, BatchSplit, BatchChanged, BatchMissing, BatchStale, SinkTaken   Spark's sink; exit 3
-        ├── SimpleInvalid, SimpleUnsupported, SimpleSchemaMissing, SimpleBacklogFull    the Simple Protocol; exit 3
+        ├── NothingPublished, TableNotPublished, StaleTable, VersionGone   tables; exit 1; LedgerCorrupt 3
+        ├── AuditBehind, SourceShifted   audits with a source; exit 4; PlaceUnknown 3, SourceNotAudited 2
+        ├── SimpleInvalid, SimpleUnsupported, SimpleSchemaMissing, SimpleBacklogFull 3; CommandFailed, DemoFailed 1
         └── ValueUnfit, SourceUnfit, SourceReplaced, PositionPurged, BinlogInvalid, BinlogUnsupported, TableStopped   exit 3
 
 A code never changes. HTTP status, exit code and what agents and listeners do (``recovery``) are class attributes.
@@ -103,6 +103,7 @@ from headrace.errors.archives import (
     TargetInsideAppend,
     TargetUnreachable,
 )
+from headrace.errors.auditing import AuditBehind, PlaceUnknown, SourceNotAudited, SourceShifted
 from headrace.errors.capturing import (
     BinlogInvalid,
     BinlogUnsupported,
@@ -115,6 +116,7 @@ from headrace.errors.capturing import (
 from headrace.errors.listening import (
     BookmarkCorrupt,
     BookmarkMoved,
+    CommandFailed,
     EntryRefused,
     FilterDiffers,
     ParkedNotFound,
@@ -154,6 +156,7 @@ from headrace.errors.stops import (
     AttachUnsafe,
     ConfigInvalid,
     DataFolderLocked,
+    DemoFailed,
     DsnInvalid,
     FeedBehindOutbox,
     FormatTooNew,
@@ -175,6 +178,7 @@ from headrace.errors.stops import (
     Usage,
     ValueUnfit,
 )
+from headrace.errors.tables import LedgerCorrupt, NothingPublished, StaleTable, TableNotPublished, VersionGone
 
 __all__ = [
     "AgentFenced",
@@ -183,6 +187,7 @@ __all__ = [
     "ArchiveOwned",
     "ArchiveUnavailable",
     "AttachUnsafe",
+    "AuditBehind",
     "BackpressureTimeout",
     "BackupGap",
     "BaseCorrupt",
@@ -202,9 +207,11 @@ __all__ = [
     "CheckpointNotFound",
     "CheckpointUnfit",
     "ClockLead",
+    "CommandFailed",
     "ConfigInvalid",
     "ControlsTooMany",
     "DataFolderLocked",
+    "DemoFailed",
     "DiskReserve",
     "DsnInvalid",
     "DuplicateEntry",
@@ -226,6 +233,7 @@ __all__ = [
     "JournalCorrupt",
     "JournalLoss",
     "KeysUnavailable",
+    "LedgerCorrupt",
     "ListenerTaken",
     "ListenersTooMany",
     "LsnNotAvailable",
@@ -234,12 +242,14 @@ __all__ = [
     "MethodNotAllowed",
     "NoSnapshot",
     "NotRegistered",
+    "NothingPublished",
     "OffsetMismatch",
     "OutNotEmpty",
     "OutboxBehindFeed",
     "ParkedNotFound",
     "ParkedTooMany",
     "ParkedWaiting",
+    "PlaceUnknown",
     "PlatformUnsupported",
     "PortInUse",
     "PositionPurged",
@@ -274,11 +284,14 @@ __all__ = [
     "SnapshotUnavailable",
     "SourceForbidden",
     "SourceLocked",
+    "SourceNotAudited",
     "SourceReplaced",
+    "SourceShifted",
     "SourceUnavailable",
     "SourceUnfit",
     "SparkBusy",
     "SparkEnded",
+    "StaleTable",
     "Stalled",
     "Stopped",
     "StoreForbidden",
@@ -286,6 +299,7 @@ __all__ = [
     "StoreUnsafe",
     "StreamFailed",
     "TableNotFound",
+    "TableNotPublished",
     "TableStopped",
     "TargetInsideAppend",
     "TargetUnreachable",
@@ -299,6 +313,7 @@ __all__ = [
     "UriTooLong",
     "Usage",
     "ValueUnfit",
+    "VersionGone",
     "WriterStopped",
     "by_code",
     "complete_refusal",

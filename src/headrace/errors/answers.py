@@ -28,7 +28,7 @@ class TooLarge(Refused):
 
     code = "too-large"
     side_effects = "none"
-    hint = "Send fewer entries at once, or raise the limit at the server."
+    hint = "Send fewer entries at once, or smaller ones: the limits are fixed."
     http_status = 413
 
 

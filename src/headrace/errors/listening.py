@@ -41,6 +41,13 @@ class EntryRefused(Stopped):
     )
 
 
+class CommandFailed(Stopped):
+    """The command given with --exec failed on an entry."""
+
+    code = "command-failed"
+    hint = "Mend the command and start again: the bookmark stands before this entry."
+
+
 class ParkedTooMany(Stopped):
     """No more entries can be parked."""
 

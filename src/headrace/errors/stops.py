@@ -194,3 +194,10 @@ class ValueUnfit(Stopped):
     code = "value-unfit"
     hint = "Correct the row at its source, or attach the table with that column left out."
     exit_code = 3
+
+
+class DemoFailed(Stopped):
+    """A process of the demo did not do its part."""
+
+    code = "demo-failed"
+    hint = "Run it again with --keep and look at the logs in its folder."

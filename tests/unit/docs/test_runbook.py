@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
+from collections.abc import Iterator
 
 import pytest
 from cyclopts import App
 
+import headrace
 from headrace.cli.app import root
-from headrace.errors import every_error
+from headrace.errors import HeadraceError, every_error
 from headrace.errors.problem import problem_document
 from headrace.publisher.attach.finding import FindingKind
 from headrace.runtime.runbook import runbook_codes, runbook_folder, runbook_page
@@ -30,12 +34,32 @@ def read(name: str) -> str:
     return (runbook_folder() / f"{name}.md").read_text(encoding="utf-8")
 
 
+def kinds_below(kind: type[HeadraceError]) -> Iterator[type[HeadraceError]]:
+    """``kind``, and every class below it that was imported."""
+    yield kind
+    for child in kind.__subclasses__():
+        yield from kinds_below(child)
+
+
 _COMMAND = re.compile(r"`headrace ([^`]+)`")
 
 
 def test_each_code_has_a_page_and_each_page_a_code() -> None:
     assert set(runbook_codes()) == CODES
     assert ALERTS
+
+
+def test_no_error_of_any_module_is_outside_the_tree() -> None:
+    """One that is defined elsewhere would have no page, no row in the reference, and no name at a client."""
+    for module in pkgutil.walk_packages(headrace.__path__, "headrace."):
+        if not module.name.endswith("__main__"):  # it runs the program
+            importlib.import_module(module.name)
+    ours = {kind for kind in kinds_below(HeadraceError) if kind.__module__.split(".")[0] == "headrace"}
+    assert {kind.code for kind in ours} == set(ERRORS)
+    outside = [
+        kind for kind in ours if "code" in vars(kind) and not kind.__module__.startswith("headrace.errors")
+    ]
+    assert not outside, f"define {outside} in headrace.errors, and write a page for each"
 
 
 def test_no_alarm_is_raised_under_a_code_without_a_page() -> None:

@@ -11,17 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.errors import Stopped
+from headrace.errors import DemoFailed
 
 READY_S_MAX: Final = 60.0
 """A server on a busy machine may take this long to say that it is ready."""
-
-
-class DemoFailed(Stopped):
-    """A process of the demo did not do its part."""
-
-    code = "demo-failed"
-    hint = "Run it again with --keep and look at the logs in its folder."
 
 
 class Child:

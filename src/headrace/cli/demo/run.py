@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace.cli.demo import application
-from headrace.cli.demo.processes import Child, DemoFailed, headrace
+from headrace.cli.demo.processes import Child, headrace
 from headrace.cli.demo.rows import source_rows, steps
 from headrace.cli.demo.verdict import Count, Key, Row, compare, fold
 from headrace.client.http import FeedClient
-from headrace.errors import HeadraceError
+from headrace.errors import DemoFailed, HeadraceError
 from headrace.listener import Change, Listener, SqliteBookmarks
 from headrace.wire.documents import EntryOut
 

@@ -14,6 +14,7 @@ from typing import Annotated, Final
 from cyclopts import App, Parameter
 
 from headrace.cli.doctor.finding import Asked, Finding, Moment, Verdict, fail, failed
+from headrace.cli.doctor.here import AGENT_CONFIG, CAPTURE_CONFIG, DATA_DIR, here
 from headrace.cli.serve_options import AccessOptions, RetentionOptions
 from headrace.errors import HeadraceError, SetupMissing
 
@@ -22,9 +23,6 @@ app = App(name="doctor", help="Check configuration, machine and server, and say 
 Flag = Annotated[bool, Parameter(negative=())]
 
 _ACCESS, _RETENTION = AccessOptions(), RetentionOptions()
-
-DATA_DIR, AGENT_CONFIG, CAPTURE_CONFIG = Path("headrace-data"), Path("agent.toml"), Path("capture.toml")
-"""Looked at if they are there and nothing else is named."""
 
 SIGNS: Final = {Verdict.OK: "ok  ", Verdict.WARN: "WARN", Verdict.FAIL: "FAIL"}
 
@@ -83,7 +81,7 @@ def doctor_command(
     """
     asked = Asked(
         began=Moment(time.time_ns() // 1_000_000, time.monotonic()),
-        data_dir=data_dir or (DATA_DIR if DATA_DIR.exists() else None),
+        data_dir=data_dir or here(DATA_DIR),
         store=store,
         disk_reserve=disk_reserve,
         access=access,
@@ -92,8 +90,8 @@ def doctor_command(
         grpc=grpc,
         token_file=token_file,
         ca_file=ca_file,
-        agent_config=agent_config or (AGENT_CONFIG if AGENT_CONFIG.exists() else None),
-        capture_config=capture_config or (CAPTURE_CONFIG if CAPTURE_CONFIG.exists() else None),
+        agent_config=agent_config or here(AGENT_CONFIG),
+        capture_config=capture_config or here(CAPTURE_CONFIG),
         wal_dir=wal_dir,
         identity=identity,
         deep=deep,

@@ -12,6 +12,7 @@ from headrace.cli.doctor.configuration import (
 )
 from headrace.cli.doctor.disks import check_file_system, check_room, check_sync
 from headrace.cli.doctor.finding import Check
+from headrace.cli.doctor.here import check_current_folder
 from headrace.cli.doctor.integrity import check_log, check_store
 from headrace.cli.doctor.reach import (
     check_archive,
@@ -23,6 +24,7 @@ from headrace.cli.doctor.reach import (
 from headrace.cli.doctor.versions import check_packages, check_python, check_server_version, check_spark
 
 CHECKS: Final[dict[str, Check]] = {
+    "current-folder": check_current_folder,
     "agent-settings": check_agent_settings,
     "capture-settings": check_capture_settings,
     "serve-options": check_serve_options,

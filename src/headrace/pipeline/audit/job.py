@@ -19,11 +19,10 @@ from msgspec import UNSET
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headrace.errors import FeedRecreated
+from headrace.errors import AuditBehind, FeedRecreated
 from headrace.pipeline.audit.comparing import Comparing
 from headrace.pipeline.audit.fold import Fold
 from headrace.pipeline.audit.places import LOOK_S
-from headrace.pipeline.audit.refusals import AuditBehind
 from headrace.pipeline.audit.seeing import Seeing, Seen, SourceAsked
 from headrace.pipeline.audit.verdicts import Audit, SourceMoment, SourceVerdict, TableAudit
 from headrace.pipeline.connection import Connection, Endpoint

@@ -21,7 +21,7 @@ from headrace.capture.mariadb.server import check_history, read_server
 from headrace.capture.position import SourcePosition
 from headrace.capture.settings import CaptureSettings
 from headrace.capture.standing import FeedStanding, read_feed_standing
-from headrace.pipeline.audit.refusals import AuditBehind, PlaceUnknown, SourceNotAudited
+from headrace.errors import AuditBehind, PlaceUnknown, SourceNotAudited
 
 LOOK_S: Final = 0.2
 """Between two looks at something that is waited for."""

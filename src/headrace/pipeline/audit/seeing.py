@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import SparkSession
 
 from headrace.capture.settings import CaptureSettings
+from headrace.errors import SourceNotAudited, SourceShifted
 from headrace.pipeline.audit.places import COLUMNS, CaptureWatch, is_copied, place_of
-from headrace.pipeline.audit.refusals import SourceNotAudited, SourceShifted
 from headrace.pipeline.audit.source import Shifted, SourceRead, read_source
 from headrace.pipeline.source.feed import FORMAT
 

@@ -13,7 +13,7 @@ import google_crc32c
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from headrace.errors import Stopped
+from headrace.errors import LedgerCorrupt
 from headrace.pipeline.tables.attached import AttachedState
 from headrace.pipeline.tables.schemas import PlacedSchema, TableSchema
 from headrace.pipeline.tables.states import CapturedTable, LeftFolder, Reached, Start
@@ -26,16 +26,6 @@ JOURNAL_READABLE_FROM: Final = 3
 """Programs of older versions know no journal: they would go on from what was true before it."""
 _READ_TIMES_MAX: Final = 20
 """A reader without the lock may meet a job that begins another journal; so often in a row is no chance."""
-
-
-class LedgerCorrupt(Stopped):
-    """A file beside the tables can't be read."""
-
-    code = "tables-ledger-corrupt"
-    hint = (
-        "Restore the `_headrace` folder from a backup, or start this feed's tables anew in an empty folder."
-    )
-    exit_code = 3
 
 
 class Versioned(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):

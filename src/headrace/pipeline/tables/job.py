@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
-from headrace.errors import SequenceNotAvailable
+from headrace.errors import NothingPublished, SequenceNotAvailable
 from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.failures import error_of
 from headrace.pipeline.lag import lag_of
@@ -34,7 +34,7 @@ from headrace.pipeline.tables.hydrating import LeftOff, begin_with_snapshot, end
 from headrace.pipeline.tables.ledger import Ledger, PublishedFile, local_folder, read_published
 from headrace.pipeline.tables.moments import MOMENTS, python_value, sql_number
 from headrace.pipeline.tables.origins import SNAPSHOT
-from headrace.pipeline.tables.reader import NothingPublished, delta_frame, published_moment
+from headrace.pipeline.tables.reader import delta_frame, published_moment
 from headrace.pipeline.tables.rows import quoted
 from headrace.pipeline.tables.schemas import TableName
 from headrace.pipeline.tables.simple.dates import text_of as irregular_text

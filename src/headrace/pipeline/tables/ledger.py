@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET
 
-from headrace.errors import ConfigInvalid, DataFolderLocked, FeedRecreated
+from headrace.errors import ConfigInvalid, DataFolderLocked, FeedRecreated, LedgerCorrupt
 from headrace.pipeline.tables.attached import AttachedState
 from headrace.pipeline.tables.delta_log import newest_version
 from headrace.pipeline.tables.files import (
@@ -26,7 +26,6 @@ from headrace.pipeline.tables.files import (
     PUBLISHED,
     STATE,
     Change,
-    LedgerCorrupt,
     PublishedFile,
     PublishedTable,
     TablesFile,

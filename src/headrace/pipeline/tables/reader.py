@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from headrace.errors import InvalidRequest, Stopped
+from headrace.errors import InvalidRequest, NothingPublished, StaleTable, TableNotPublished
 from headrace.pipeline.tables.ledger import PublishedFile, PublishedTable, local_folder, read_published
 from headrace.pipeline.tables.schemas import OWN_PREFIX, TableName, table_name
 from headrace.pipeline.tables.snapshot_files import DataFile, Field, Snapshot, rows_of, snapshot_at
@@ -33,29 +33,6 @@ PARTITION_BYTES: Final = 64 << 20
 """Files are put together into partitions of about this size: a Python task costs more than a small file."""
 
 _OPTIONS: Final = {"path", "table", "stopped"}
-
-
-class NothingPublished(Stopped):
-    """The tables of this folder have not been published yet."""
-
-    code = "nothing-published"
-    hint = "Run `headrace pipeline tables` first."
-
-
-class TableNotPublished(Stopped):
-    """The published moment has no table of this name."""
-
-    code = "table-not-published"
-    hint = (
-        "The tables that it has are listed in the message; `headrace pipeline status` says which are stopped."
-    )
-
-
-class StaleTable(Stopped):
-    """This table is stopped: what it shows is older than the moment of the others."""
-
-    code = "table-stale"
-    hint = "`headrace pipeline status` says why, and how it goes on; the option stopped=accept reads it as it is."
 
 
 def published_moment(to: str) -> PublishedFile:

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.errors import Stopped
+from headrace.errors import VersionGone
 
 ROWS_AT_ONCE: Final = 65_536
 """Rows of one record batch."""
@@ -26,13 +26,6 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
 _FEATURES: Final = frozenset({"columnMapping", "timestampNtz", "typeWidening", "typeWidening-preview"})
 """What a reader of a table may have to know, and this one does."""
-
-
-class VersionGone(Stopped):
-    """A version of a table can't be read any more, or is none that this program can read."""
-
-    code = "tables-version-gone"
-    hint = "Load the table again: what is published now can be read. Old moments are kept for 24 hours."
 
 
 class DataFile(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from headrace.entries.lsn import Lsn
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NothingPublished
 from headrace.pipeline.connection import Connection, Endpoint
 from headrace.pipeline.tables.attached import AttachedState
 from headrace.pipeline.tables.ledger import (
@@ -24,7 +24,6 @@ from headrace.pipeline.tables.ledger import (
     read_tables_file,
 )
 from headrace.pipeline.tables.origins import origin_of
-from headrace.pipeline.tables.reader import NothingPublished
 from headrace.pipeline.tables.requests import waiting_requests
 from headrace.pipeline.tables.schemas import TableName, table_name
 from headrace.pipeline.tables.states import (

@@ -11,12 +11,12 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from headrace.cli.pipeline_audit import lines_of
-from headrace.errors import FeedRecreated
+from headrace.errors import FeedRecreated, NothingPublished
 from headrace.pipeline.audit.job import run_audit
 from headrace.pipeline.audit.verdicts import Audit, TableAudit
 from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.tables.batches import publish_again
-from headrace.pipeline.tables.job import NothingPublished, Summary
+from headrace.pipeline.tables.job import Summary
 from headrace.pipeline.tables.ledger import Ledger, read_published
 from tests import forks
 from tests.integration.pipeline.source_tables import ID, SourceTables, column

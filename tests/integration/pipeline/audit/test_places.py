@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.capture.binlog.event import GtidPosition
 from headrace.capture.position import CopyProgress, SourcePosition
+from headrace.errors import PlaceUnknown
 from headrace.pipeline.audit.places import COLUMNS, FeedPlace, is_copied, place_of
-from headrace.pipeline.audit.refusals import PlaceUnknown
 
 Row = tuple[int, str | None, bytes | None, bool, bool]
 

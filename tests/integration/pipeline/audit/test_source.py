@@ -15,10 +15,10 @@ from headrace.capture.mariadb.connection import Source
 from headrace.capture.selection import Selection
 from headrace.capture.settings import load_capture_settings
 from headrace.cli.pipeline_audit import lines_of
+from headrace.errors import AuditBehind, SourceNotAudited, SourceShifted
 from headrace.pipeline.audit import seeing
 from headrace.pipeline.audit import source as source_side
 from headrace.pipeline.audit.job import run_audit
-from headrace.pipeline.audit.refusals import AuditBehind, SourceNotAudited, SourceShifted
 from headrace.pipeline.audit.seeing import SourceAsked
 from headrace.pipeline.audit.source import SourceRead, read_source
 from headrace.pipeline.audit.verdicts import Audit, SourceVerdict

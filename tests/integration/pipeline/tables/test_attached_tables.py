@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.errors import StaleTable, TableNotPublished
 from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.tables.job import Summary, iter_rows
 from headrace.pipeline.tables.ledger import read_published
-from headrace.pipeline.tables.reader import StaleTable, TableNotPublished
 from headrace.pipeline.tables.standing import TableStanding, read_standing
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source.queries import failing

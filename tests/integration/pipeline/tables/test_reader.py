@@ -9,10 +9,11 @@ from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.errors import VersionGone
 from headrace.pipeline.failures import error_of
 from headrace.pipeline.tables.job import read_tables
 from headrace.pipeline.tables.ledger import newest_version
-from headrace.pipeline.tables.snapshot_files import VersionGone, snapshot_at
+from headrace.pipeline.tables.snapshot_files import snapshot_at
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 

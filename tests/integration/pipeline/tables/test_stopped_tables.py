@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from headrace.cli.app import main
-from headrace.errors import TableNotFound
+from headrace.errors import StaleTable, TableNotFound, TableNotPublished
 from headrace.pipeline.tables.holding import listener_of
 from headrace.pipeline.tables.job import read_tables
 from headrace.pipeline.tables.ledger import Ledger, read_published, read_tables_file
-from headrace.pipeline.tables.reader import StaleTable, TableNotPublished, read_table
+from headrace.pipeline.tables.reader import read_table
 from headrace.pipeline.tables.simple.state import stopped
 from headrace.pipeline.tables.states import CapturedTable, StopNote
 from tests.integration.pipeline.tables.captured_source import CapturedSource

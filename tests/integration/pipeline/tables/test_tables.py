@@ -18,8 +18,8 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from headrace.errors import ConfigInvalid, FeedRecreated, ValueUnfit
-from headrace.pipeline.tables.job import NothingPublished, Summary, iter_rows, read_tables, run_tables
+from headrace.errors import ConfigInvalid, FeedRecreated, NothingPublished, ValueUnfit
+from headrace.pipeline.tables.job import Summary, iter_rows, read_tables, run_tables
 from headrace.pipeline.tables.ledger import PublishedFile, read_published
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, column

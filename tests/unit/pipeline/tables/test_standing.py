@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from headrace.cli.pipeline_status import lines_of
+from headrace.errors import NothingPublished, StaleTable, TableNotPublished
 from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.tables.batches import newest_tables
 from headrace.pipeline.tables.beginning import stopped_tables
 from headrace.pipeline.tables.ledger import Ledger, PublishedFile, PublishedTable
-from headrace.pipeline.tables.reader import NothingPublished, StaleTable, TableNotPublished, published_table
+from headrace.pipeline.tables.reader import published_table
 from headrace.pipeline.tables.requests import leave_request
 from headrace.pipeline.tables.schemas import table_name
 from headrace.pipeline.tables.simple.state import TableState
