@@ -55,7 +55,7 @@ def own_python(folder: Path) -> Path:
     return program
 
 
-@pytest.mark.timeout(2 * END_S_MAX)
+@pytest.mark.timeout(3 * END_S_MAX)
 def test_a_sink_captured_tables_and_archives_on_a_cluster_whose_workers_die(
     spark: SparkSession, cluster: SparkCluster, open_server: ServerProcess, tmp_path: Path
 ) -> None:
