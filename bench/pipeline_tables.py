@@ -4,21 +4,27 @@
 writes them. The bare limit is Delta alone: the same rows, typed, from Parquet, the last of each key merged in batches of the
 same size. ``publish-lag-s`` is how long a batch takes from its start to its publish.
 
-``batches``: many small batches on one table, one after the other: each a transaction of 500 rows, inserts and updates of
-20,000 keys. ``first-ms`` and ``last-ms`` are medians of a batch, of the first and the last tenth; the ratio of the two and
-the number of files of the table (at the end, and the most that were seen) say whether it stays healthy. ``log-files``: what
-its ``_delta_log`` has at the end.
+``batches``: many small batches on one table, one after the other. The table has 200,000 rows to begin with; each batch is a
+transaction of 100 rows with new keys, which Delta puts into files of their own, and every eighth updates old rows too. So
+the table has tens of files before they are put together. Eight times in a run it is made to seem that three days pass: what
+left the table may be removed then. ``first-ms`` and ``last-ms`` are medians of a batch, of the first and the last tenth.
+Healthy is a table whose ``last/first`` is at most 1.5, and of which these are bounded: ``files`` of the newest version
+(``files-max``: the most that were seen), ``on-disk`` (``on-disk-max``), the Parquet files that are there in all, and
+``log-files``, what ``_delta_log`` has at the end. ``compactions`` and ``removals`` say how often each was done: with none of
+them, nothing was shown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import random
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -33,9 +39,10 @@ from headrace.capture.row_form import RowForm
 from headrace.client.log_append import LogAppendClient, Writes
 from headrace.pipeline.session import SessionSettings, open_session
 from headrace.pipeline.source.feed import FORMAT
-from headrace.pipeline.tables.batches import BatchDone, Batches
+from headrace.pipeline.tables.batches import Batches
+from headrace.pipeline.tables.delta_log import commits_after
 from headrace.pipeline.tables.job import read_tables, run_tables
-from headrace.pipeline.tables.ledger import Ledger, read_published
+from headrace.pipeline.tables.ledger import Ledger, PublishedTable
 from headrace.pipeline.tables.snapshot_files import snapshot_at
 from headrace.wire.keyed import join_fields
 from tests.servers import ServerProcess
@@ -45,8 +52,15 @@ FEED: Final = "bench"
 PER_TRANSACTION: Final = 1_000
 PER_WATERMARK: Final = 40
 SMALL: Final = "small"
-SMALL_ROWS: Final = 500
-SMALL_KEYS: Final = 20_000
+SMALL_BEGUN_WITH: Final = 200_000
+"""Rows of the table before the small batches, whose new keys are as many in 2,000 of them."""
+SMALL_ROWS: Final = 100
+SMALL_UPDATES: Final = 20
+UPDATES_EVERY: Final = 8
+"""A batch with updates writes the files anew that have these rows, its own ones with them: they get no more by it."""
+AGEINGS: Final = 8
+AGED: Final = timedelta(days=3)
+"""More than the two days for which a file stays that left a table."""
 SEED: Final = 3
 NAME: Final = ("shop", "bulk")
 _TABLE: Final = table(
@@ -64,6 +78,9 @@ _TABLE: Final = table(
     key=("id",),
 )
 _folders = itertools.count(1)
+Row = list[str | None]
+Pairs = list[tuple[Row | None, Row]]
+"""Rows of a transaction, each before (None: it was not there) and after."""
 
 
 class Subject:
@@ -121,35 +138,39 @@ class Subject:
             merge.whenMatchedUpdateAll("s.sequence_id > t.sequence_id").whenNotMatchedInsertAll().execute()
 
     def batches(self, count: int) -> Figures:
-        """Merge ``count`` transactions into a new table, each a batch of its own."""
-        ends = self._fill(SMALL, _appends(count, SMALL_KEYS, SMALL_ROWS, 1))
+        """Merge ``count`` transactions into a table that has many rows, each a batch of its own."""
+        ends = self._fill(SMALL, _growing(count))
         to = self.folder / f"tables-{next(_folders)}"
         ledger = Ledger(to, SMALL, self.server.http.get(f"/feeds/{SMALL}").json()["incarnation"])
         took: list[float] = []
-        files: list[int] = []
-
-        def done(one: BatchDone) -> None:
-            took.append(one.seconds * 1000)
-
-        follow = Batches(ledger, done)
+        follow = Batches(ledger, lambda one: took.append(one.seconds * 1000))
         frame = self.spark.read.format(FORMAT).options(endpoint=self.server.url, feeds=SMALL)
-        # The schema, then a transaction and a WATERMARK at a time.
-        for number, (before, last) in enumerate(zip([0, *ends[2::2]], ends[2::2], strict=False)):
+        health = Health(ledger)
+        # All rows that it begins with, then a transaction and a WATERMARK at a time.
+        marks = ends[-2 * count - 1 :: 2]
+        for number, (before, last) in enumerate(zip([0, *marks], marks, strict=False)):
             follow(frame.options(start=str(before + 1), end=str(last)).load(), number)
-            files.append(_files(to))
+            if number == 0:
+                self._forget_at_once(health.table())
+            elif number % max(1, count // AGEINGS) == 0:
+                health.age()
+            health.look()
         ledger.close()
         tenth = max(1, count // 10)
         # The first one makes the table.
         first_ms, last_ms = statistics.median(took[1 : tenth + 1]), statistics.median(took[-tenth:])
         return {
-            "batches/s": 1000 / statistics.mean(took),
+            "batches/s": 1000 / statistics.mean(took[1:]),
             "first-ms": first_ms,
             "last-ms": last_ms,
             "last/first": last_ms / first_ms,
-            "files": float(files[-1]),
-            "files-max": float(max(files)),
-            "log-files": float(sum(1 for _ in to.glob("*/_delta_log/*"))),
+            **health.figures(),
         }
+
+    def _forget_at_once(self, path: Path) -> None:
+        """Let Delta's log not tell when a file left the table: the file's own time does, which can be set back."""
+        retention = "'delta.deletedFileRetentionDuration' = 'interval 0 hours'"
+        self.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({retention})")
 
     def _fill(self, feed: str, appends: Iterator[list[bytes]]) -> list[int]:
         """Make a feed and append to it as capture does; returns the last sequence id of each append."""
@@ -161,12 +182,60 @@ class Subject:
         self.server.kill()
 
 
-def _files(to: Path) -> int:
-    moment = read_published(to)
-    if moment is None:
-        raise RuntimeError(f"nothing is published in {to}: the batches end inside a transaction")
-    tables = [one for one in moment.tables if one.table]
-    return sum(len(snapshot_at(to / one.path, one.version).files) for one in tables)
+class Health:
+    """The files of the one table of a ledger, looked at after each batch."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._files: list[int] = []
+        self._on_disk: list[int] = []
+        self._version = 0
+        self._compactions = self._removals = 0
+
+    def table(self) -> Path:
+        """Return the folder of the table."""
+        return self._ledger.to / self._published().path
+
+    def look(self) -> None:
+        """Count."""
+        one, path = self._published(), self.table()
+        self._files.append(len(snapshot_at(path, one.version).files))
+        on_disk = sum(1 for _ in path.glob("*.parquet"))
+        self._removals += bool(self._on_disk) and on_disk < self._on_disk[-1]
+        self._on_disk.append(on_disk)
+        self._compactions += sum(
+            commit.operation == "OPTIMIZE" for commit in commits_after(path, self._version)
+        )
+        self._version = one.version
+
+    def age(self) -> None:
+        """Make it seem that :data:`AGED` passed, with a publish in the last day but one: old files may be removed."""
+        path, now = self.table(), datetime.now(UTC)
+        for file in (*path.glob("*.parquet"), *path.glob("_delta_log/*")):
+            os.utime(file, times=((now - AGED).timestamp(),) * 2)
+        self._ledger.keep(
+            publishes=[(now - timedelta(hours=30)).isoformat()],
+            cleaned={path.name: (now - AGED).isoformat()},
+        )
+
+    def figures(self) -> Figures:
+        """Return what was counted."""
+        return {
+            "files": float(self._files[-1]),
+            "files-max": float(max(self._files)),
+            "on-disk": float(self._on_disk[-1]),
+            "on-disk-max": float(max(self._on_disk)),
+            "compactions": float(self._compactions),
+            "removals": float(self._removals),
+            "log-files": float(sum(1 for _ in self.table().glob("_delta_log/*"))),
+        }
+
+    def _published(self) -> PublishedTable:
+        moment = self._ledger.published
+        if moment is None:
+            raise RuntimeError("nothing is published: the batches end inside a transaction")
+        (table,) = [one for one in moment.tables if one.table]
+        return table
 
 
 async def _append_all(address: str, writes: Writes, appends: Iterator[list[bytes]]) -> list[int]:
@@ -179,32 +248,60 @@ async def _append_all(address: str, writes: Writes, appends: Iterator[list[bytes
     return ends[1:]
 
 
-def _appends(
-    transactions: int, keys: int, rows: int = PER_TRANSACTION, per_watermark: int = PER_WATERMARK
-) -> Iterator[list[bytes]]:
-    """The table's schema, then transactions of ``rows`` rows, with a WATERMARK after so many of them and at the end."""
+def _appends(transactions: int, keys: int) -> Iterator[list[bytes]]:
+    """The table's schema, then transactions of rows with random keys, and WATERMARKs."""
     rng = random.Random(SEED)  # rows of a bench
+    there: set[int] = set()
+
+    def changes() -> Iterator[Pairs]:
+        for number in range(1, transactions + 1):
+            pairs = []
+            for key in rng.sample(range(keys), PER_TRANSACTION):
+                pairs.append((_row(key, 0) if key in there else None, _row(key, number)))
+                there.add(key)
+            yield pairs
+
+    return _captured(changes(), PER_WATERMARK)
+
+
+def _growing(batches: int) -> Iterator[list[bytes]]:
+    """The table's schema and the rows that it begins with, then a transaction of new keys and a WATERMARK for each batch."""
+    rng = random.Random(SEED)  # rows of a bench
+
+    def changes() -> Iterator[Pairs]:
+        for first in range(0, SMALL_BEGUN_WITH, PER_TRANSACTION):
+            yield [(None, _row(key, 0)) for key in range(first, first + PER_TRANSACTION)]
+        for number in range(1, batches + 1):
+            first = SMALL_BEGUN_WITH + (number - 1) * SMALL_ROWS
+            pairs: Pairs = [(None, _row(key, number)) for key in range(first, first + SMALL_ROWS)]
+            if number % UPDATES_EVERY == 0:
+                old = rng.sample(range(SMALL_BEGUN_WITH), SMALL_UPDATES)
+                pairs += [(_row(key, 0), _row(key, number)) for key in old]
+            yield pairs
+
+    return _captured(changes(), 1)
+
+
+def _captured(transactions: Iterator[Pairs], per_watermark: int) -> Iterator[list[bytes]]:
+    """The table's schema, then the transactions, with a WATERMARK after so many of them and at the end."""
     form = RowForm(_TABLE)
     now_ms = time.time_ns() // 1_000_000
     commit_ts = now_ms << 18
     yield [schema_entry(_TABLE, now_ms).alone()]
-    there: set[int] = set()
-    for number in range(1, transactions + 1):
+    number = 0
+    for number, pairs in enumerate(transactions, start=1):
         commit_ts += 1
-        pairs = []
-        for key in rng.sample(range(keys), rows):
-            row = _row(key, number)
-            pairs.append((_row(key, 0) if key in there else None, row))
-            there.add(key)
         entries = TransactionEntries(f"0-1-{number}", commit_ts, now_ms, now_ms)
         entries.add_part(form, pairs)
         yield entries.end()
-        if number % per_watermark == 0 or number == transactions:
+        if number % per_watermark == 0:
             commit_ts += 1
             yield [watermark_entry(commit_ts, now_ms).alone()]
+    if number % per_watermark:
+        yield [watermark_entry(commit_ts + 1, now_ms).alone()]
 
 
-def _row(key: int, turn: int) -> list[str | None]:
+def _row(key: int, turn: int) -> Row:
     return [
         str(key),
         f"Customer number {key}",
@@ -249,6 +346,10 @@ def main() -> None:
         "last/first",
         "files",
         "files-max",
+        "on-disk",
+        "on-disk-max",
+        "compactions",
+        "removals",
         "log-files",
     ]
     publish([throughput, months], figures, given.json)

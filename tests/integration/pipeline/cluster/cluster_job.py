@@ -21,7 +21,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from headrace.pipeline.audit.job import run_audit
+from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.failures import error_of
+from headrace.pipeline.kafka.job import run_kafka
+from headrace.pipeline.kafka.sink import parse_sink
 from headrace.pipeline.session import SessionSettings, open_session, stop_session
 from headrace.pipeline.sink.writer import FeedStreamWriter
 from headrace.pipeline.source.feed import HeadraceSource
@@ -35,17 +39,26 @@ LATE_S_MAX = 60.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """``server`` and ``grpc`` are an open server's; ``source`` has the options of the other's, which asks for tokens."""
+    """``jobs``: names of :data:`JOBS`, in their order. ``server`` and ``grpc`` are an open server's.
 
+    ``source`` has the options of the other's, which asks for tokens. ``topical``: the feed that goes to ``sink``.
+    ``entries_max``: of a batch of tables.
+    """
+
+    jobs: tuple[str, ...]
     master: str
     executor_memory: str
     server: str
     grpc: str
     captured: str
     tables: str
-    written: str
-    source: dict[str, str]
-    archive: str
+    entries_max: int = 20
+    written: str = ""
+    source: dict[str, str] = {}
+    archive: str = ""
+    topical: str = ""
+    sink: str = ""
+    changefeed: str = ""
 
 
 class LateSource(HeadraceSource):
@@ -94,7 +107,12 @@ def run_sink(spark: SparkSession, plan: Plan) -> dict[str, Any]:
 def run_captured(spark: SparkSession, plan: Plan) -> dict[str, Any]:
     """Keep the tables of a captured feed."""
     summary = run_tables(
-        spark, feed=plan.captured, to=plan.tables, server=plan.server, once=True, entries_max=20
+        spark,
+        feed=plan.captured,
+        to=plan.tables,
+        server=plan.server,
+        once=True,
+        entries_max=plan.entries_max,
     )
     return {"batches": summary.batches, "stopped": [one.table[1] for one in summary.stopped]}
 
@@ -110,15 +128,32 @@ def run_reads(spark: SparkSession, plan: Plan) -> dict[str, Any]:
     }
 
 
+def run_audited(spark: SparkSession, plan: Plan) -> dict[str, Any]:
+    """Compare the tables with their feed, folded in small batches on a folder that has a relative path."""
+    found = run_audit(spark, plan.tables, Endpoint(plan.server), scratch=".", entries_max=20)
+    return {"audit": msgspec.to_builtins(found)}
+
+
+def run_to_kafka(spark: SparkSession, plan: Plan) -> dict[str, Any]:
+    """Send a captured feed to a broker, in one batch; nothing is begun again."""
+    sink = parse_sink(plan.sink, plan.changefeed)
+    summary = run_kafka(
+        spark, feed=plan.topical, sink=sink, checkpoint="kafka-checkpoint", server=plan.server, once=True
+    )
+    return {"batches": summary.batches, "rows": summary.rows}
+
+
 JOBS: dict[str, Callable[[SparkSession, Plan], dict[str, Any]]] = {
     "sink": run_sink,
     "captured": run_captured,
     "reads": run_reads,
+    "audit": run_audited,
+    "kafka": run_to_kafka,
 }
 
 
 def main(file: str) -> None:
-    """Run the jobs in their order."""
+    """Run the plan's jobs."""
     plan = msgspec.json.decode(Path(file).read_bytes(), type=Plan)
     more = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     # A task that takes six seconds gets a second attempt on another worker.
@@ -133,14 +168,15 @@ def main(file: str) -> None:
         master=plan.master,
         memory="1g",
         executor_memory=plan.executor_memory,
+        kafka=True,
         short_lived=True,
         more=more,
     )
     spark = open_session(settings)
     began = time.monotonic()
-    for name, run in JOBS.items():
+    for name in plan.jobs:
         try:
-            found = run(spark, plan)
+            found = JOBS[name](spark, plan)
         except PySparkException as failure:
             raise error_of(failure) from None
         done = Path(f"{name}.json.new")

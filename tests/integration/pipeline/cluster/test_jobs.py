@@ -4,77 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 from headrace.pipeline.connection import Endpoint
-from headrace.pipeline.tables.job import iter_rows
-from headrace.simple.message import Ddl, MessageType
 from tests.identity import Issuer
+from tests.integration.pipeline.cluster.captured_history import captured_history, rows_by_table
 from tests.integration.pipeline.cluster.cluster_job import LATE_BATCH, Plan
 from tests.integration.pipeline.cluster.programs import END_S_MAX, ROOT, account, published_up_to, running
-from tests.integration.pipeline.kafka.captured_feed import (
-    CapturedFeed,
-    History,
-    append,
-    row_entry,
-    schema_entry,
-    watermark,
-)
 from tests.integration.pipeline.sink.folder_job import FolderJob
 from tests.integration.pipeline.source.queries import archived, oldest, post
 from tests.secured import secured
 from tests.servers import Feed, ServerProcess, serving
-from tests.simple_tables import column as simple_column
-from tests.simple_tables import insert, table
 from tests.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 from tests.waiting import wait_until
 
 BATCHES, ROWS = 5, 20
-STEPS = 14
-
-
-class Statements(History):
-    """A history whose ALTER says what it does: tables follow the statement, not the schema alone."""
-
-    def ddl(self) -> None:
-        done = len(self.events)
-        super().ddl()
-        last = self.events[-1]
-        if len(self.events) > done and isinstance(last, Ddl) and last.type is MessageType.ALTER:
-            assert last.table_schema is not None
-            added = last.table_schema.columns[-1].name
-            sql = f"ALTER TABLE `shop`.`{last.table_schema.table}` ADD COLUMN `{added}` INT NOT NULL"
-            self.events[-1] = msgspec.structs.replace(last, sql=sql)
-
-
-def captured_history(feed: Feed) -> History:
-    """A history of rows and statements in the feed, and a table with a column that Delta has nothing for."""
-    chance = random.Random(144)  # every kind of statement in few steps
-    history = Statements(chance)
-    for _ in range(STEPS):
-        history.step()
-    CapturedFeed(feed, history, chance).write()
-    history.commit_ts += 1
-    odd = table(
-        "shop.odd",
-        "id",
-        simple_column("g", "geometry"),
-        version=history.commit_ts,
-        table_id=99,
-        key=("id",),
-    )
-    row = insert(odd, history.commit_ts, id="1", g="x")
-    append(feed, [schema_entry(odd), row_entry(row), watermark(history.commit_ts)])
-    return history
 
 
 @pytest.fixture
@@ -104,7 +55,7 @@ def own_python(folder: Path) -> Path:
     return program
 
 
-@pytest.mark.timeout(2 * END_S_MAX)
+@pytest.mark.timeout(3 * END_S_MAX)
 def test_a_sink_captured_tables_and_archives_on_a_cluster_whose_workers_die(
     spark: SparkSession, cluster: SparkCluster, open_server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -123,6 +74,7 @@ def test_a_sink_captured_tables_and_archives_on_a_cluster_whose_workers_die(
         endpoint = Endpoint(server.url, str(tmp_path / "token"), str(server.authority.file))
         count = passed_feed(tmp_path / "archive", kept, endpoint)
         plan = Plan(
+            jobs=("sink", "captured", "reads"),
             master=cluster.url,
             executor_memory=EXECUTOR_MEMORY,
             server=open_server.url,
@@ -164,11 +116,9 @@ def test_a_sink_captured_tables_and_archives_on_a_cluster_whose_workers_die(
     }
     assert done["captured"]["stopped"] == ["odd"]
     assert done["captured"]["batches"] >= 2
-    rows = {
-        name: {str(row["id"]): {key: str(value) for key, value in row.items()} for row in found}
-        for name, found in _by_table(spark, plan.tables).items()
+    assert rows_by_table(spark, plan.tables) == {
+        name: found for name, found in history.tables.items() if found
     }
-    assert rows == {name: found for name, found in history.tables.items() if found}
     assert [entry["changes"]["n"] for entry in written.entries()] == list(range(BATCHES * ROWS))
     assert {file.name for file in (tmp_path / "sink" / "attempts").iterdir()} >= {"0", "1"}
     wanted = [[number, f'{{"n":{number}}}'] for number in range(1, count + 1)]
@@ -179,10 +129,3 @@ def test_a_sink_captured_tables_and_archives_on_a_cluster_whose_workers_die(
 def head(feed: Feed) -> int:
     answer = feed.server.http.get(f"{feed.path}/tail")
     return int(answer.json()["next-sequence-id"]) - 1 if answer.status_code == 200 else 0
-
-
-def _by_table(spark: SparkSession, to: str) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name, row in iter_rows(spark, to):
-        found.setdefault(name[-1], []).append(row)
-    return found
