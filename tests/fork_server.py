@@ -11,6 +11,7 @@ cwd, limits: those of LIMITS} with four descriptors: stdin, stdout, stderr, and 
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
 import json
@@ -95,6 +96,7 @@ def _become(request: dict[str, Any], fds: list[int]) -> list[str]:
     os.chdir(request["cwd"])
     for kind, limit in zip(LIMITS, request["limits"], strict=True):
         resource.setrlimit(kind, tuple(limit))
+    faulthandler.enable()  # a crash leaves its stack on stderr
     words: list[str] = request["words"]
     sys.argv = ["headrace", *words]
     return words

@@ -17,6 +17,7 @@ import msgspec
 from headrace.errors import ConfigInvalid
 from headrace.runtime.disk import Disk
 from headrace.runtime.logs import get_logger
+from headrace.runtime.typed_json import decode_json
 
 logger = get_logger("capture")
 
@@ -98,13 +99,13 @@ class CopyRequests:
         with self._usable():
             if not self._disk.exists(path):
                 return None
-            refusal = msgspec.json.decode(self._content(path), type=CopyRefusal)
+            refusal = decode_json(self._content(path), CopyRefusal)
             self._disk.remove(path)
         return refusal
 
     def _read(self, path: Path) -> CopyRequest | None:
         try:
-            return msgspec.json.decode(self._content(path), type=CopyRequest)
+            return decode_json(self._content(path), CopyRequest)
         except FileNotFoundError:
             return None  # taken by another process meanwhile
         except msgspec.DecodeError as error:

@@ -23,6 +23,7 @@ from headrace.client.http_problem import judged_by_token, problem_of
 from headrace.client.operator_calls import OperatorCalls, encoded
 from headrace.client.tls import client_context
 from headrace.entries.bookmark import Bookmark
+from headrace.runtime.typed_json import decode_json
 from headrace.wire import documents as doc
 from headrace.wire.filters import EVERYTHING, EntryFilter
 from headrace.wire.schema_documents import SchemaList, SchemaPlace
@@ -371,7 +372,7 @@ class FeedClient(OperatorCalls):
 
 def _decode(answer: httpx.Response, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(answer.content, type=kind)
+        return decode_json(answer.content, kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _no_headrace(answer, str(error)) from None
 

@@ -13,6 +13,7 @@ import msgspec
 from headrace import errors
 from headrace.client.credential import Credential
 from headrace.errors import HeadraceError, Recovery
+from headrace.runtime.typed_json import decode_json
 
 RETRY_AFTER_S_MAX: Final = 60.0
 """A longer Retry-After is not waited out: whoever asks again is told again."""
@@ -58,7 +59,7 @@ def retry_after_s(text: str | None) -> float | None:
 def _document(status: int, content: bytes) -> HeadraceError | None:
     """The error of a problem document of Headrace; None for anything else."""
     try:
-        problem = msgspec.json.decode(content, type=dict[str, Any])
+        problem = decode_json(content, dict[str, Any])
         code = str(problem["code"])
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
         return None

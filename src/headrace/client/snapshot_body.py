@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from headrace.errors import SnapshotBroken
+from headrace.runtime.typed_json import decode_json
 
 LINE_BYTES_MAX: Final = 16 << 20
 """No line is longer. An entry takes 1 MiB; but a row that was parked for its size still stands in the source."""
@@ -94,7 +95,7 @@ class SnapshotBody:
             found = [_ROW.decode(line) for line in lines]
             self.rows += sum(not row.is_control for row in found)
             if last is not None:
-                self._end(msgspec.json.decode(last, type=_EndLine).end)
+                self._end(decode_json(last, _EndLine).end)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SnapshotBroken(f"a line of the snapshot can't be read: {error}") from None
         return found
@@ -118,7 +119,7 @@ class SnapshotBody:
 
 
 def _read_header(line: bytes) -> SnapshotHeader:
-    header = msgspec.json.decode(line, type=SnapshotHeader)
+    header = decode_json(line, SnapshotHeader)
     if header.version > READABLE_TO:
         raise SnapshotBroken(
             f"the snapshot has the format {header.version}, this program reads up to {READABLE_TO}",

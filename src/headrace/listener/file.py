@@ -18,6 +18,7 @@ from headrace.errors import BookmarkCorrupt, DataFolderLocked, SourceUnavailable
 from headrace.listener.parking import ParkedEntry, ParkedMax, check_parked, encode_parked
 from headrace.listener.storing import lasting
 from headrace.runtime.disk import Disk
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.versions import BOOKMARK_FILE, check_readable
 
 FILTERED_READABLE_FROM: Final = 2
@@ -196,12 +197,12 @@ def _decode(path: str, data: bytes | None) -> Kept:
         return kept
     lines = data.split(b"\n")
     try:
-        head = msgspec.json.decode(lines[0], type=_Head)
+        head = decode_json(lines[0], _Head)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise SourceUnavailable(f"{path}: not a bookmark file", hint="Choose another file.") from None
     check_readable(path, head.readable_from, BOOKMARK_FILE)
     try:
-        end = msgspec.json.decode(lines[-2], type=_End)
+        end = decode_json(lines[-2], _End)
         checked = data[: len(data) - len(lines[-2]) - 1]
         if (
             lines[-1]
@@ -210,7 +211,7 @@ def _decode(path: str, data: bytes | None) -> Kept:
         ):
             raise BookmarkCorrupt(f"{path}: its checksum does not fit")
         for line in lines[1:-2]:
-            stored = msgspec.json.decode(line, type=_Stored)
+            stored = decode_json(line, _Stored)
             place = (stored.listener_id, stored.feed)
             if stored.parked is not None:
                 kept.parked.setdefault(place, {})[stored.parked.sequence_id] = stored.parked

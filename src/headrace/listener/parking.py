@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from headrace.errors import ParkedTooMany, ParkedWaiting
 from headrace.listener.change import Change
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.documents import EntryOut
 
 PARKED_MAX: Final = 1_000
@@ -49,7 +50,7 @@ class ParkedEntry(msgspec.Struct, rename="kebab", kw_only=True):
 
     def change(self) -> Change:
         """Return it as the change that the consumer is to be asked about again."""
-        return Change(self.incarnation, msgspec.json.decode(self.entry, type=EntryOut))
+        return Change(self.incarnation, decode_json(self.entry, EntryOut))
 
 
 def key_of(change: Change) -> str:

@@ -23,13 +23,12 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import Any, Final, LiteralString, TypeVar, cast
 
-import msgspec
-
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
 from headrace.errors import BookmarkMoved, SetupMissing, SourceUnavailable
 from headrace.listener.parking import ParkedEntry, ParkedMax, check_parked, encode_parked
 from headrace.listener.storing import lasting
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.versions import BOOKMARK_TABLES, check_readable
 
 try:
@@ -168,7 +167,7 @@ class PostgresBookmarks:
     def parked(self, listener_id: str, feed: str) -> list[ParkedEntry]:
         """Return what is parked, in the order of sequence ids. SourceUnavailable."""
         rows = self._run(lambda db: db.execute(_SQL["list"], (listener_id, feed)).fetchall())
-        return [msgspec.json.decode(bytes(parked), type=ParkedEntry) for (parked,) in rows]
+        return [decode_json(bytes(parked), ParkedEntry) for (parked,) in rows]
 
     def unpark(self, listener_id: str, feed: str, sequence_id: int) -> bool:
         """Forget what is parked under ``sequence_id``; False if nothing is. BookmarkMoved, SourceUnavailable."""

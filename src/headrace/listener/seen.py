@@ -18,6 +18,7 @@ import msgspec
 
 from headrace.errors import BookmarkCorrupt
 from headrace.listener.change import Change
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.versions import SEEN, check_readable
 
 RANGES_MAX: Final = 1_000
@@ -72,7 +73,7 @@ class Seen:
     ) -> Seen:
         """Return what :meth:`encode` gave. BookmarkCorrupt, FormatTooNew."""
         try:
-            kept = msgspec.json.decode(data, type=_Kept)
+            kept = decode_json(data, _Kept)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BookmarkCorrupt(f"what was kept of seen entries can't be read: {error}") from None
         check_readable("what was kept of seen entries", kept.readable_from, SEEN)

@@ -11,13 +11,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from headrace.entries.bookmark import Bookmark
 from headrace.entries.lsn import Lsn
 from headrace.errors import DataFolderLocked, SourceUnavailable
 from headrace.listener.parking import ParkedEntry, ParkedMax, check_parked, encode_parked
 from headrace.listener.storing import lasting
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.versions import BOOKMARKS, check_readable
 
 _TABLES: Final = (
@@ -177,7 +176,7 @@ class SqliteBookmarks:
         """Return what is parked, in the order of sequence ids. SourceUnavailable."""
         with self._errors("what is parked can't be read", "Check its disk."):
             rows = self._database.execute(_PARKED, (listener_id, feed)).fetchall()
-        return [msgspec.json.decode(parked, type=ParkedEntry) for (parked,) in rows]
+        return [decode_json(parked, ParkedEntry) for (parked,) in rows]
 
     def unpark(self, listener_id: str, feed: str, sequence_id: int) -> bool:
         """Forget what is parked under ``sequence_id``; False if nothing is. SourceUnavailable."""

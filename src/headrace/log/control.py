@@ -13,6 +13,7 @@ import msgspec
 
 from headrace.errors import JournalCorrupt
 from headrace.log.tail import FeedTail
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.frame import FrameHeader, FrameKind
 
 NO_DIGEST: Final = bytes(16)
@@ -54,6 +55,6 @@ def control_header(position: int, global_ts: int, tail: FeedTail, body_size: int
 def decode_control(body: bytes | memoryview) -> Control:
     """Read a control frame's body; JournalCorrupt if it is not one."""
     try:
-        return msgspec.json.decode(body, type=Control)
+        return decode_json(body, Control)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JournalCorrupt(f"a control frame's body can't be read: {error}") from None

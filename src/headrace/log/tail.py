@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import JournalCorrupt
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.frame import FrameHeader
 from headrace.wire.lost_lsns import LostLsns
 from headrace.wire.segment import SegmentStart
@@ -231,6 +232,6 @@ def decode_begins(data: bytes) -> StateBegins:
 
 def _decoded(data: bytes, kind: type[State]) -> State:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decode_json(data, kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JournalCorrupt(f"a segment's start state can't be read: {error}") from None

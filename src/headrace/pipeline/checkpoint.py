@@ -17,6 +17,7 @@ import msgspec
 from headrace.errors import CheckpointNotFound, CheckpointUnfit, InvalidRequest
 from headrace.pipeline.checkpoint_folder import METADATA, Folder
 from headrace.pipeline.source.offset import Offset, Place, read_offset
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.versions import CHECKPOINT, check_readable
 
 BATCHES_KEPT: Final = 2
@@ -97,7 +98,7 @@ def document_of(files: Mapping[str, str], where: str) -> Document:
     if strange:
         raise CheckpointUnfit(f"{where} has a file {strange[0]!r}, which no checkpoint has")
     try:
-        query_id = msgspec.json.decode(files[METADATA], type=dict[str, str])["id"]
+        query_id = decode_json(files[METADATA], dict[str, str])["id"]
         numbers = _numbered(files, "offsets")
         batches = [_batch(number, files) for number in numbers]
     except (msgspec.MsgspecError, LookupError, ValueError, TypeError, OverflowError) as error:
@@ -115,9 +116,9 @@ def encode(document: Document) -> bytes:
 def decode(data: bytes, where: str) -> Document:
     """Return an exported document. Raises FormatTooNew, and CheckpointUnfit if it was changed or is none."""
     try:
-        versions = msgspec.json.decode(data, type=_Versions)
+        versions = decode_json(data, _Versions)
         check_readable(where, versions.readable_from, CHECKPOINT)
-        document = msgspec.json.decode(data, type=Document)
+        document = decode_json(data, Document)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CheckpointUnfit(f"{where} is no exported checkpoint: {error}", hint=_EXPORT_AGAIN) from None
     said = document_of(document.files, where)
@@ -152,7 +153,7 @@ def _batch(number: int, files: Mapping[str, str]) -> Batch:
     for text in (lines[0], *([done.split("\n")[0]] if done is not None else [])):
         if text != _VERSION:
             raise ValueError(f"the version {text[:20]!r} of batch {number}")
-    planned_ms = msgspec.json.decode(lines[1], type=dict[str, Any])["batchTimestampMs"]
+    planned_ms = decode_json(lines[1], dict[str, Any])["batchTimestampMs"]
     ends = [None if line == "-" else msgspec.json.decode(line) for line in lines[2:] if line]
     planned_at = datetime.fromtimestamp(int(planned_ms) / 1000, UTC).isoformat(timespec="milliseconds")
     return Batch(

@@ -148,7 +148,8 @@ def session_apart(spark: SparkSession) -> Iterator[SparkSession]:
     finally:
         if active is not None:  # in Python there is no public way
             SparkSession._activeSession = active
-            SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(active._jsparkSession)
+            with suppress(OSError, Py4JError):  # Java is gone, which whoever asks it next is told
+                SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(active._jsparkSession)
 
 
 def _keep_out_of_the_way(spark: SparkSession, log_file: Path) -> None:

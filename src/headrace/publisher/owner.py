@@ -16,6 +16,7 @@ from headrace.errors import (
     Stopped,
     Usage,
 )
+from headrace.runtime.typed_json import decode_json
 
 
 class FeedPlace(NamedTuple):
@@ -246,7 +247,7 @@ def write_alarm(alarm: Alarm | None) -> str | None:
 
 def read_alarm(text: str | None) -> Alarm | None:
     """Return the alarm that :func:`write_alarm` wrote."""
-    return None if text is None else msgspec.json.decode(text, type=Alarm)
+    return None if text is None else decode_json(text, Alarm)
 
 
 ACCEPTABLE = frozenset({FeedRecreated.code, OutboxBehindFeed.code, FeedBehindOutbox.code})

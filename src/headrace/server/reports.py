@@ -19,6 +19,7 @@ from headrace.log.log import Log
 from headrace.log.metadata.contract import ReportRow
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
+from headrace.runtime.typed_json import decode_json
 from headrace.server.guard import May, check_call, tenant_of
 from headrace.server.process_alarms import AlarmKey, change_alarms, due_alarms, own_alarms
 from headrace.wire.documents import rfc3339
@@ -201,7 +202,7 @@ def _is_gone(row: ReportRow, now_ms: int) -> bool:
 
 
 def _view(row: ReportRow, now_ms: int) -> ReportView:
-    report = msgspec.json.decode(row.document, type=ReportIn)
+    report = decode_json(row.document, ReportIn)
     gone = _is_gone(row, now_ms)
     return ReportView(
         kind=row.kind,

@@ -13,6 +13,7 @@ import msgspec
 
 from headrace.entries.lsn import Lsn
 from headrace.errors import BaseCorrupt, InvalidRequest
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.kwal_manifest import RegisteredFeed, check_seal, sealed_document
 from headrace.wire.versions import BASE, check_readable
 
@@ -121,9 +122,9 @@ def encode_base(manifest: BaseManifest) -> bytes:
 def decode_base(data: bytes, where: str) -> BaseManifest:
     """Read a base's manifest; BaseCorrupt, naming ``where``, if it is not what was written; FormatTooNew."""
     try:
-        versions = msgspec.json.decode(data, type=_Versions)
+        versions = decode_json(data, _Versions)
         check_readable(where, versions.readable_from, BASE)
-        found = msgspec.json.decode(data, type=BaseManifest)
+        found = decode_json(data, BaseManifest)
         _check(found)
     except (msgspec.MsgspecError, UnicodeDecodeError, InvalidRequest) as error:
         raise BaseCorrupt(f"{where} is no manifest of a base snapshot: {error}") from None

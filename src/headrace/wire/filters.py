@@ -16,6 +16,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from headrace.errors import InvalidRequest
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.generated import wal_pb2
 
 SHARDS_MAX: Final = 1024
@@ -143,6 +144,6 @@ def _is_utf8(text: str) -> bool:
 def _members(value: bytes) -> frozenset[str] | None:
     """The members of a JSON object; None for what is none: then nobody can say what it did not change."""
     try:
-        return frozenset(msgspec.json.decode(value, type=dict[str, msgspec.Raw]))
+        return frozenset(decode_json(value, dict[str, msgspec.Raw]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest, SegmentCorrupt
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.kwal import SegmentName
 from headrace.wire.lost_lsns import LostLsns
 from headrace.wire.versions import KWAL_MANIFEST, check_readable
@@ -152,11 +153,11 @@ def sealed_document(document: bytes) -> bytes:
 def decode_manifest(data: bytes, where: str) -> Manifest:
     """Read a manifest; SegmentCorrupt, naming ``where``, if it is not what was written, or none; FormatTooNew."""
     try:
-        versions = msgspec.json.decode(data, type=_Versions)
+        versions = decode_json(data, _Versions)
         check_readable(where, versions.readable_from, KWAL_MANIFEST)
         if problem := check_seal(data, needed=versions.written_as >= _SEALED_SINCE):
             raise SegmentCorrupt(f"{where} {problem}")
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = decode_json(data, Manifest)
         whole = SegmentName(Lsn.parse(manifest.first_lsn), Lsn.parse(manifest.last_lsn))
         Lsn.parse(manifest.walked_from)
         if manifest.predecessor is not None:

@@ -77,7 +77,7 @@ def backup_command(
         env=env,
         check=False,
     )
-    assert done.returncode == code, done.stdout + done.stderr
+    assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr
     return json.loads(done.stdout)
 
@@ -103,7 +103,8 @@ class AgentProcess:
         """Wait until this holds; the agent must not end meanwhile."""
 
         def holds() -> bool:
-            assert not self.ended(), f"the agent has ended while {what} was waited for: {self.said()}"
+            code = self.process.poll()
+            assert code is None, f"the agent has ended ({code}) while {what} was waited for: {self.said()}"
             return bool(predicate())
 
         wait_until(holds, WAIT_S_MAX, what=what)

@@ -16,6 +16,7 @@ import msgspec
 from headrace.archive.files.folder import Folder
 from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest, SegmentCorrupt
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.kwal_manifest import check_seal, sealed_document
 from headrace.wire.versions import GAP, check_readable
 
@@ -70,9 +71,9 @@ def encode_gap(gap: AcceptedGap) -> bytes:
 def decode_gap(data: bytes, where: str) -> AcceptedGap:
     """Read one; SegmentCorrupt, naming ``where``, if it is not what was written, or none; FormatTooNew."""
     try:
-        versions = msgspec.json.decode(data, type=_Versions)
+        versions = decode_json(data, _Versions)
         check_readable(where, versions.readable_from, GAP)
-        gap = msgspec.json.decode(data, type=AcceptedGap)
+        gap = decode_json(data, AcceptedGap)
         after, before = gap.span
     except (msgspec.MsgspecError, UnicodeDecodeError, InvalidRequest) as error:
         raise SegmentCorrupt(f"{where} is no record of an accepted gap: {error}") from None

@@ -27,6 +27,7 @@ from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import ArchiveFull, ArchiveOwned, ArchiveUnavailable, InvalidRequest, SetupMissing
 from headrace.runtime.disk import Disk, DiskFile
 from headrace.runtime.logs import get_logger
+from headrace.runtime.typed_json import decode_json
 
 PREFIX: Final = "hold-"
 """How the names of holds begin."""
@@ -189,7 +190,7 @@ def _holder(path: Path) -> Held | None:
     except OSError as error:
         return Held(f"{path.name} ({error.strerror})", ZERO)
     try:
-        reader = msgspec.json.decode(data, type=_Reader)
+        reader = decode_json(data, _Reader)
         return Held(f"{reader.what}, {reader.process}", Lsn.parse(reader.lsn_from))
     except (msgspec.MsgspecError, InvalidRequest):
         return Held(f"{path.name}, which can't be read", ZERO)
@@ -232,7 +233,7 @@ def _told(what: str, process: str) -> Held:
 def _is_dead(folder: Folder, name: str, marks: set[str]) -> bool:
     """Tell whether the lease of this object stood still, or ended: no later one of the same holder can have this name."""
     try:
-        return msgspec.json.decode(folder.read(name), type=Holder).holder not in marks
+        return decode_json(folder.read(name), Holder).holder not in marks
     except ArchiveUnavailable:
         return False  # it has moved on
 

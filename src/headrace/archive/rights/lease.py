@@ -24,6 +24,7 @@ from headrace.archive.files.writing import create, put_new, remove
 from headrace.archive.rights.processes import ProcessMark, has_ended, this_process
 from headrace.errors import ArchiveConflict, ArchiveOwned, ArchiveUnavailable, HeadraceError, SetupMissing
 from headrace.runtime.logs import get_logger
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.versions import LEASE, check_readable
 
 LEASE_S: Final = 30.0
@@ -238,7 +239,7 @@ def _standings(folder: Folder, prefix: str) -> dict[str, Standing]:
 
 def _decode(data: bytes, where: str) -> Holder:
     try:
-        holder = msgspec.json.decode(data, type=Holder)
+        holder = decode_json(data, Holder)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ArchiveOwned(
             f"{where} says who owns the archive, and can't be read: {error}",

@@ -15,6 +15,7 @@ from headrace.log.files.findings import Segment
 from headrace.log.files.mark import MarkFile
 from headrace.log.files.segment import SUFFIX
 from headrace.runtime.disk import Disk
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.mark import Mark
 
 PENDING_NAME: Final = "repair-pending"
@@ -51,7 +52,7 @@ def finish(disk: Disk, folder: Path) -> bool:
     with disk.open(path, readonly=True) as file:
         data = file.read_at(0, file.size())
     try:
-        asked = msgspec.json.decode(data, type=_Pending)
+        asked = decode_json(data, _Pending)
     except msgspec.DecodeError as error:
         raise JournalCorrupt(
             f"{path}: can't be read: {error}", hint="Restore the data folder from a backup."

@@ -21,6 +21,7 @@ from headrace.errors import JournalCorrupt
 from headrace.log.control import decode_control
 from headrace.log.postgres.connection import fetch_one
 from headrace.log.tail import FeedTail, decode_state
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.frame import Frame, FrameKind
 
 _JOURNAL: Final = (
@@ -170,6 +171,6 @@ def _decode(data: bytes, crc: int) -> FeedTail | None:
     if google_crc32c.value(data) != crc:
         return None
     try:
-        return msgspec.json.decode(data, type=FeedTail)
+        return decode_json(data, FeedTail)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

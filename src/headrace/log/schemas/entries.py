@@ -17,6 +17,7 @@ import msgspec
 from headrace.entries.entry import Change, Op
 from headrace.errors import JournalCorrupt
 from headrace.runtime.logs import get_logger
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.entry import decode_entry
 from headrace.wire.frame import Frame, FrameKind
 
@@ -99,7 +100,7 @@ def _split(names: str, change: Change) -> tuple[str, str]:
     if len(change.table) == 2 and "/".join(change.table) == names:
         return change.table[0], change.table[1]
     try:
-        said = msgspec.json.decode(change.value, type=_Said)
+        said = decode_json(change.value, _Said)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return database, table
     return (said.database, said.table) if f"{said.database}/{said.table}" == names else (database, table)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headrace.errors import SimpleInvalid, SimpleUnsupported
+from headrace.runtime.typed_json import decode_json
 from headrace.simple import json_codec
 from headrace.simple.message import Bootstrap, Ddl
 from headrace.simple.schema import TableSchema
@@ -51,7 +52,7 @@ class Statements:
             return  # another kind, or the schema of an attached table
         try:
             if control == "truncate":
-                said = msgspec.json.decode(value, type=dict[str, Any])
+                said = decode_json(value, dict[str, Any])
                 self._end(feed, sequence_id, (said["database"], said["table"]))
                 return
             message = json_codec.decode(value)

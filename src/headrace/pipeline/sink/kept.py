@@ -15,6 +15,7 @@ import msgspec
 from headrace.errors import BatchSplit, CheckpointNotFound, CheckpointUnfit
 from headrace.pipeline.checkpoint_folder import METADATA, Folder, manager_of
 from headrace.pipeline.sink.position import LastAppend
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.versions import SINK_POSITION, check_readable
 
 NAME: Final = "headrace-appends.json"
@@ -43,8 +44,8 @@ def encode(appends: Appends) -> bytes:
 def decode(data: bytes, where: str) -> Appends:
     """Return what the file ``where`` holds. FormatTooNew; CheckpointUnfit if it is damaged."""
     try:
-        check_readable(where, msgspec.json.decode(data, type=_Versions).readable_from, SINK_POSITION)
-        return msgspec.json.decode(data, type=Appends)
+        check_readable(where, decode_json(data, _Versions).readable_from, SINK_POSITION)
+        return decode_json(data, Appends)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointUnfit(
             f"{where} is not what Spark's sink wrote there: {error}",

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from headrace.runtime.typed_json import decode_json
+
 USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 """Session setting whose text every Delta commit made under it carries: :attr:`Commit.mark`."""
 
@@ -119,7 +121,7 @@ def _whole_checkpoints(log: Path) -> list[int]:
 
 def _pointed_at(log: Path) -> int:
     try:
-        return msgspec.json.decode((log / _LAST_CHECKPOINT).read_bytes(), type=_Pointer).version
+        return decode_json((log / _LAST_CHECKPOINT).read_bytes(), _Pointer).version
     except (OSError, msgspec.MsgspecError):
         return 0
 

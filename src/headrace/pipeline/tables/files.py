@@ -17,6 +17,7 @@ from headrace.errors import LedgerCorrupt
 from headrace.pipeline.tables.attached import AttachedState
 from headrace.pipeline.tables.schemas import PlacedSchema, TableSchema
 from headrace.pipeline.tables.states import CapturedTable, LeftFolder, Reached, Start
+from headrace.runtime.typed_json import decode_json
 from headrace.wire.versions import TABLES, check_readable
 
 FOLDER: Final = "_headrace"
@@ -164,7 +165,7 @@ def changes_in(data: bytes, where: str) -> list[Change]:
                 break
             raise LedgerCorrupt(f"{where}: line {number} is damaged, and others follow it")
         try:
-            found.append(msgspec.json.decode(text, type=Change))
+            found.append(decode_json(text, Change))
         except msgspec.MsgspecError as error:
             raise LedgerCorrupt(f"{where}, line {number}: {error}") from None
     return found
@@ -202,9 +203,9 @@ def read_file(path: Path, kind: type[F]) -> F | None:
     except FileNotFoundError:
         return None
     try:
-        versions = msgspec.json.decode(data, type=Versioned)
+        versions = decode_json(data, Versioned)
         check_readable(str(path), versions.readable_from, TABLES)
-        return msgspec.json.decode(data, type=kind)
+        return decode_json(data, kind)
     except msgspec.MsgspecError as error:
         raise LedgerCorrupt(f"{path}: {error}") from None
 

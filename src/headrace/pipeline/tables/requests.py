@@ -12,6 +12,7 @@ from headrace.pipeline.tables.files import FOLDER
 from headrace.pipeline.tables.states import Request
 from headrace.runtime.disk import Disk
 from headrace.runtime.logs import get_logger
+from headrace.runtime.typed_json import decode_json
 
 logger = get_logger("pipeline")
 
@@ -33,7 +34,7 @@ def waiting_requests(to: Path, *, aside: bool = False) -> list[Request]:
     found = []
     for path in sorted((to / FOLDER / REQUESTS).glob("*.json")):
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=Request))
+            found.append(decode_json(path.read_bytes(), Request))
         except FileNotFoundError:
             continue  # served meanwhile
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

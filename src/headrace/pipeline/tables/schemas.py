@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from headrace.errors import InvalidRequest, ValueUnfit
+from headrace.runtime.typed_json import decode_json
 
 OWN_PREFIX: Final = "_headrace_"
 """How our own columns begin; a source column may not."""
@@ -30,7 +31,7 @@ def table_name(text: str) -> TableName:
     if not text.startswith("["):
         return tuple(text.split(".", 1)) if text else ()
     try:
-        return msgspec.json.decode(text, type=TableName)
+        return decode_json(text, TableName)
     except msgspec.MsgspecError:
         raise InvalidRequest(
             f"{text[:200]!r} names no table", hint='Write DATABASE.TABLE, or ["DATABASE", "TABLE"].'

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import VersionGone
+from headrace.runtime.typed_json import decode_json
 
 ROWS_AT_ONCE: Final = 65_536
 """Rows of one record batch."""
@@ -145,7 +146,7 @@ class _State:
     def snapshot(self, version: int) -> Snapshot:
         if self._metadata is None or self._metadata.partition_columns:
             raise VersionGone(f"{self._table}: there is no version {version} that this program can read")
-        schema = msgspec.json.decode(self._metadata.schema_string, type=_Schema)
+        schema = decode_json(self._metadata.schema_string, _Schema)
         fields = [Field(one.name, one.metadata.get(_PHYSICAL, one.name), one.type) for one in schema.fields]
         files = [
             DataFile(str(self._table / unquote(added.path)), added.size) for added in self._files.values()

@@ -14,7 +14,6 @@ from contextlib import closing
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from pymysql.cursors import SSCursor
 
 from headrace.errors import SourceUnavailable
@@ -38,6 +37,7 @@ from headrace.publisher.mysql.ownership import MysqlOwner, claim, read_owner
 from headrace.publisher.mysql.parked import read_parked
 from headrace.publisher.owner import FeedPlace, Resume, check_unmoved
 from headrace.publisher.parked import ParkedRow, parked_as
+from headrace.runtime.typed_json import decode_json
 
 _UNMARKED: Final = """
 FROM headrace_outbox FORCE INDEX (headrace_outbox_place) WHERE change_feed_id = %s AND sequence_id IS NULL"""
@@ -228,7 +228,7 @@ def _fitting(sizes: Iterable[int], bytes_max: int) -> int:
 
 
 def _row(stored: _StoredRow) -> MarkedRow:
-    names = None if stored.changed is None else tuple(msgspec.json.decode(stored.changed, type=list[str]))
+    names = None if stored.changed is None else tuple(decode_json(stored.changed, list[str]))
     return MarkedRow(
         id=stored.id,
         sequence_id=stored.sequence_id,

@@ -15,6 +15,7 @@ from headrace.publisher.postgres.catalogue import Table, label_of
 from headrace.publisher.postgres.connection import Source, fetch_one
 from headrace.publisher.postgres.spec import Spec
 from headrace.publisher.postgres.triggers import TRIGGERS, Trigger, drop_trigger
+from headrace.runtime.typed_json import decode_json
 
 
 class AttachmentState(StrEnum):
@@ -48,7 +49,7 @@ class Attachment(NamedTuple):
     @property
     def was_unsafe(self) -> bool:
         """Whether the last check found that changes could be lost, or were, in a way that triggers can't tell of."""
-        found = msgspec.json.decode(self.alarm, type=list[dict[str, str]]) if self.alarm else []
+        found = decode_json(self.alarm, list[dict[str, str]]) if self.alarm else []
         return any(finding["kind"] in {FindingKind.UNSAFE, FindingKind.TRIGGER_DISABLED} for finding in found)
 
 
@@ -85,7 +86,7 @@ def read_attachments(connection: Source, *states: AttachmentState) -> list[Attac
         _SELECT
     ).fetchall():
         if not states or state in states:
-            decoded = msgspec.json.decode(spec, type=Spec)
+            decoded = decode_json(spec, Spec)
             found.append(
                 Attachment(number, schema, table, oid, feed, version, decoded, AttachmentState(state), *rest)
             )

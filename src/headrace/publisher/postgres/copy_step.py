@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import psycopg
 
 from headrace.errors import SourceForbidden, SourceUnavailable
@@ -23,6 +22,7 @@ from headrace.publisher.postgres.attachment import (
 from headrace.publisher.postgres.connection import Source, describe_in_the_way, fetch_one, transaction
 from headrace.publisher.postgres.copy_sql import ROW, ChunkSql, KeyColumn, read_source_table
 from headrace.publisher.postgres.triggers import row_json
+from headrace.runtime.typed_json import decode_json
 
 CHUNK_ROWS_MAX: Final = 1_000
 """Rows copied in one transaction: so many does an UPDATE of the application find locked, for some 20 ms."""
@@ -230,7 +230,7 @@ class Step:
         raise _CopyFailed("the table is not attached any more")
 
     def _statements(self, copy: Copy, attachment: Attachment) -> ChunkSql:
-        key = msgspec.json.decode(copy.key, type=tuple[KeyColumn, ...])
+        key = decode_json(copy.key, tuple[KeyColumn, ...])
         statements = statements_of(self._connection, attachment, key, copy.condition)
         if statements is None:
             raise _CopyFailed(f"there is no table {attachment.label} any more")

@@ -31,6 +31,7 @@ from headrace.publisher.postgres.copy_sql import ROW, identifier, read_source_ta
 from headrace.publisher.postgres.ownership import read_owner
 from headrace.publisher.postgres.render import RowRenderer
 from headrace.publisher.postgres.triggers import row_json
+from headrace.runtime.typed_json import decode_json
 
 PATIENCE_S: Final = 20.0
 """How long a retry is tried again while long transactions write the outbox."""
@@ -75,7 +76,7 @@ def read_parked(connection: Source, feeds: Sequence[str] | None = None) -> dict[
     for stored in connection.execute(_SELECT, names):
         members = dict(zip(_MEMBERS, stored, strict=True))
         table = members["table"]
-        parts = () if table is None else msgspec.json.decode(table, type=tuple[str, ...])
+        parts = () if table is None else decode_json(table, tuple[str, ...])
         row = ParkedRow(**{**members, "table": parts, "row_key": None})
         found[row.id] = row
     return found

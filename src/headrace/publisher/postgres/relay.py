@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from psycopg import sql
 
 from headrace.errors import AttachUnsafe
@@ -29,6 +28,7 @@ from headrace.publisher.postgres.looking import look, poll
 from headrace.publisher.postgres.ownership import PostgresOwner, claim, lock_owner, read_owner, write_pass
 from headrace.publisher.postgres.parked import read_parked
 from headrace.publisher.postgres.render import RowRenderer
+from headrace.runtime.typed_json import decode_json
 
 UNWRITTEN_IDS_MAX: Final = 50_000
 """Ids that may be looked over in vain before that is noted: so much is looked over again after a restart."""
@@ -324,9 +324,7 @@ class OutboxRelay:
 
     def _row(self, stored: _Stored, mark: _Mark, index: int) -> MarkedRow:
         key, changes, before = stored.key, stored.changes.encode(), None
-        changed = (
-            None if stored.changed is None else tuple(msgspec.json.decode(stored.changed, type=list[str]))
-        )
+        changed = None if stored.changed is None else tuple(decode_json(stored.changed, list[str]))
         table: tuple[str, ...] = ()
         if stored.attached is not None:
             renderer = self._renderer(stored.attached)

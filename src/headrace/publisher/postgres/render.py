@@ -14,6 +14,7 @@ from headrace.publisher.attach.selection import MASK
 from headrace.publisher.postgres.spec import Spec
 from headrace.publisher.postgres.triggers import JSON_NULLS
 from headrace.publisher.postgres.values import Fit, fit_of, split_members
+from headrace.runtime.typed_json import decode_json
 
 _MASK: Final = msgspec.json.encode(MASK)
 _NULL: Final = b"null"
@@ -78,7 +79,7 @@ class RowRenderer:
         except (msgspec.DecodeError, RecursionError):  # a json column takes what decoders don't
             members = {name: msgspec.Raw(raw) for name, raw in split_members(text.encode()).items()}
         if self._has_json and JSON_NULLS in members:
-            names = msgspec.json.decode(members.pop(JSON_NULLS), type=list[str])
+            names = decode_json(members.pop(JSON_NULLS), list[str])
             members |= dict.fromkeys(names, _JSON_NULL)
         return members
 

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from headrace.publisher.postgres.catalogue import SourceColumn
+from headrace.runtime.typed_json import decode_json
 
 Fit = Callable[[bytes], bytes]
 
@@ -98,7 +99,7 @@ def split_members(text: bytes) -> dict[str, bytes]:
     for found in _TOKEN.finditer(text):
         token = found[0]
         if depth == 1 and name is None and token[:1] == b'"':
-            name = msgspec.json.decode(token, type=str)
+            name = decode_json(token, str)
         elif depth == 1 and token == b":":
             start = found.end()
         elif depth == 1 and token in (b",", b"}") and name is not None:

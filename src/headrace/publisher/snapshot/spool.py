@@ -19,6 +19,7 @@ from headrace.publisher.snapshot.draft import ENCODINGS, FORMAT, Draft
 from headrace.publisher.snapshot.folder import ABOUT, MAKING, discard, is_ours, snapshot_folders, take_folder
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk, DiskFile
+from headrace.runtime.typed_json import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,7 +228,7 @@ def _read(about: Path) -> Whole | None:
     """Return the snapshot that ``about`` tells of, None if it is not whole."""
     folder = about.parent
     try:
-        whole = msgspec.json.decode(about.read_bytes(), type=Whole)
+        whole = decode_json(about.read_bytes(), Whole)
         sizes = {encoding: (folder / encoding).stat().st_size for encoding in ENCODINGS}
     except (OSError, msgspec.DecodeError):
         return None

@@ -13,6 +13,7 @@ from headrace.publisher.attach.finding import Finding, FindingKind
 from headrace.publisher.attach.schema import control_key
 from headrace.publisher.sqlite.spec import DATABASE, Spec
 from headrace.publisher.sqlite.triggers import AttachmentSql, row_table, trigger_name
+from headrace.runtime.typed_json import decode_json
 
 TRIGGER_KINDS: Final = ("insert", "update", "rekey", "delete")
 
@@ -56,7 +57,7 @@ class Attachment(NamedTuple):
     @property
     def was_unsafe(self) -> bool:
         """Whether the last check found that changes could be lost in a way that triggers can't tell of."""
-        found = msgspec.json.decode(self.alarm, type=list[dict[str, str]]) if self.alarm else []
+        found = decode_json(self.alarm, list[dict[str, str]]) if self.alarm else []
         return any(finding["kind"] == FindingKind.UNSAFE for finding in found)
 
 
@@ -86,7 +87,7 @@ def read_attachments(connection: sqlite3.Connection, *states: AttachmentState) -
         _SELECT
     ).fetchall():
         if not states or state in states:
-            decoded = msgspec.json.decode(spec, type=Spec)
+            decoded = decode_json(spec, Spec)
             where = AttachmentState(state), CopyState(copy_state)
             found.append(Attachment(number, table, feed, version, decoded, *where, *rest))
     return found

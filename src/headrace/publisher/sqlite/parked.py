@@ -32,6 +32,7 @@ from headrace.publisher.sqlite.connection import immediate, sqlite_errors
 from headrace.publisher.sqlite.copies import read_key, write_key
 from headrace.publisher.sqlite.ownership import read_owner
 from headrace.publisher.sqlite.render import RowRenderer
+from headrace.runtime.typed_json import decode_json
 
 _TABLE: Final = f"""
 CREATE TABLE IF NOT EXISTS headrace_parked (
@@ -86,7 +87,7 @@ def read_parked(connection: sqlite3.Connection, feeds: Sequence[str] | None = No
     for stored in connection.execute(_SELECT):
         members = dict(zip(ParkedRow._fields, stored, strict=True))
         table = members["table"]
-        parts = () if table is None else msgspec.json.decode(table, type=tuple[str, ...])
+        parts = () if table is None else decode_json(table, tuple[str, ...])
         row = ParkedRow(**{**members, "table": parts})
         if feeds is None or row.feed in feeds:
             found[row.id] = row

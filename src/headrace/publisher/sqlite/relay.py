@@ -12,8 +12,6 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from headrace.errors import AttachUnsafe, SourceUnavailable
 from headrace.publisher.attach.rendered import RenderedRow
 from headrace.publisher.marked import (
@@ -31,6 +29,7 @@ from headrace.publisher.sqlite.ownership import SqliteOwner, checked_owner, clai
 from headrace.publisher.sqlite.parked import read_parked
 from headrace.publisher.sqlite.render import RowRenderer
 from headrace.publisher.sqlite.spec import DATABASE
+from headrace.runtime.typed_json import decode_json
 
 _WAITING: Final = "SELECT 1 FROM headrace_outbox WHERE id > ? AND change_feed_id = ? LIMIT 1"
 _PROCESSED: Final = """
@@ -259,9 +258,7 @@ class OutboxRelay:
             what = renderer.render(values, stored.changed)
             table_parts: tuple[str, ...] = renderer.table
         else:
-            names = (
-                None if stored.changed is None else tuple(msgspec.json.decode(stored.changed, type=list[str]))
-            )
+            names = None if stored.changed is None else tuple(decode_json(stored.changed, list[str]))
             what = RenderedRow(stored.key, (stored.changes or "{}").encode(), names, None)
             table_parts = () if stored.table_name is None else (DATABASE, stored.table_name)
         return MarkedRow(

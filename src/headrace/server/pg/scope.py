@@ -10,6 +10,7 @@ import msgspec
 from headrace.access.grants import Grant
 from headrace.errors import InvalidRequest
 from headrace.log.contract import Store
+from headrace.runtime.typed_json import decode_json
 from headrace.server.guard import StreamRights
 from headrace.server.pg.sqlstate import PgError, SqlState
 from headrace.server.streams.selection import Selection
@@ -85,6 +86,6 @@ def scope_of(store: Store, grant: Grant, databases: Sequence[str], options: Mapp
 def _stored(selection: Selection, grant: Grant) -> str:
     if not grant.feed_filters:
         return selection.stored()
-    kept = msgspec.json.decode(selection.stored() or "{}", type=dict[str, str])
+    kept = decode_json(selection.stored() or "{}", dict[str, str])
     kept["feeds"] = ";".join(map(",".join, grant.feed_filters))
     return msgspec.json.encode(kept).decode()

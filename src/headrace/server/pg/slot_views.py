@@ -13,6 +13,7 @@ from headrace.log.history import position_past
 from headrace.log.log import Log
 from headrace.log.metadata.contract import SlotRow
 from headrace.log.metadata.rows import SUBSCRIBER, slot_subscriber
+from headrace.runtime.typed_json import decode_json
 from headrace.server.pg.sqlstate import PgError, SqlState
 from headrace.server.pg.walking import is_lost
 
@@ -47,7 +48,7 @@ class SlotView(NamedTuple):
 
 def options_of(row: SlotRow) -> SlotOptions:
     """Return what a slot was made with."""
-    return msgspec.json.decode(row.options, type=SlotOptions)
+    return decode_json(row.options, SlotOptions)
 
 
 def places_of(log: Log) -> Places:

@@ -13,6 +13,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from headrace.errors import InvalidRequest
+from headrace.runtime.typed_json import decode_json
 from headrace.server.guard import StreamRights
 from headrace.wire.entry import message_of
 from headrace.wire.filters import Shard, parse_shard
@@ -87,7 +88,7 @@ class Selection:
 
 def selection_of(stored: str) -> Selection:
     """Return what :meth:`Selection.stored` kept, but for rights: those are not kept."""
-    given = msgspec.json.decode(stored, type=dict[str, str]) if stored else {}
+    given = decode_json(stored, dict[str, str]) if stored else {}
     return Selection(key_prefix=given.get("key-prefix", ""), shard=parse_shard(given.get("shard")))
 
 

@@ -12,6 +12,7 @@ from headrace.access.patterns import matches_any
 from headrace.entries.lsn import Lsn
 from headrace.errors import HeadraceError
 from headrace.log.metadata.contract import ListenerRow, ProgressRow, SubscriberRow
+from headrace.runtime.typed_json import decode_json
 from headrace.server.recording import Step
 from headrace.server.streams.selection import selection_of
 from headrace.server.tracing.finding import Found
@@ -167,7 +168,7 @@ def _listener_leaves_out(wanted: str, found: Found | None) -> bool | None:
     if found is None:
         return None
     try:
-        given = msgspec.json.decode(wanted, type=dict[str, str])
+        given = decode_json(wanted, dict[str, str])
         entry = entry_filter(given.get("changed"), given.get("key"), given.get("shard"))
     except (msgspec.DecodeError, HeadraceError):
         return None
@@ -180,7 +181,7 @@ def _selection_leaves_out(wanted: str, found: Found | None) -> bool | None:
     if found is None:
         return None
     try:
-        feeds = msgspec.json.decode(wanted, type=dict[str, str]).get("feeds", "")
+        feeds = decode_json(wanted, dict[str, str]).get("feeds", "")
         _, _, feed = found.message.key_prefix.removesuffix(":").split(":", 2)
         if feeds and not all(matches_any(patterns.split(","), feed) for patterns in feeds.split(";")):
             return True

@@ -19,6 +19,7 @@ from headrace.pipeline.tables.simple.evolution import Unfollowed
 from headrace.pipeline.tables.simple.planned import PlannedTable
 from headrace.pipeline.tables.simple.state import TableState
 from headrace.pipeline.tables.simple.steps import Erase, Reading, RenameTo, Rows, Step, TableColumn
+from headrace.runtime.typed_json import decode_json
 from headrace.simple import json_codec
 from headrace.simple.message import Bootstrap, Ddl, MessageType, Watermark
 from headrace.simple.schema import TableSchema
@@ -70,7 +71,7 @@ class _Named(msgspec.Struct):
 def is_simple(value: bytes) -> bool:
     """Tell whether the value of a ``schema`` entry is one of a Simple feed: a BOOTSTRAP message."""
     try:
-        return msgspec.json.decode(value, type=_Named).type == MessageType.BOOTSTRAP
+        return decode_json(value, _Named).type == MessageType.BOOTSTRAP
     except msgspec.MsgspecError:
         return False
 
@@ -247,7 +248,7 @@ class _Planner:
 
     def _stopped(self, entry: Control) -> None:
         try:
-            reason = msgspec.json.decode(entry.value, type=_Named).reason
+            reason = decode_json(entry.value, _Named).reason
         except msgspec.MsgspecError:
             reason = ""
         table = self._table(entry) or self._born(_name_of(entry), entry.sequence_id, None)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headrace.errors import SimpleInvalid
+from headrace.runtime.typed_json import decode_json
 from headrace.server.pg.output.column_values import (
     NULL,
     Convert,
@@ -94,7 +95,7 @@ class _Attached(msgspec.Struct):
 def shape_of(value: bytes, options: ShapeOptions) -> Shape | None:
     """Return the shape that a schema entry's value describes; None if it is no schema that is known here."""
     try:
-        attached = msgspec.json.decode(value, type=_Attached)
+        attached = decode_json(value, _Attached)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _captured_shape(value, options)
     columns = [
