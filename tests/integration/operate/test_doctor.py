@@ -6,7 +6,8 @@ import json
 import os
 import sqlite3
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,10 @@ def test_all_in_order(tmp_path: Path) -> None:
 class Undated(BaseHTTPRequestHandler):
     """A door that lives, as a proxy in front would say it, and whose ``Date`` is no date."""
 
+    said_version = "0"
+
     def do_GET(self) -> None:
-        body = json.dumps({"status": "ok", "version": "0"}).encode()
+        body = json.dumps({"status": "ok", "version": self.said_version}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -118,15 +121,22 @@ class Undated(BaseHTTPRequestHandler):
         return "half past nine"
 
 
-def test_a_server_whose_date_can_not_be_read(tmp_path: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Undated) as door:
+@contextmanager
+def answering(kind: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Run a door of this kind; gives its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as door:
         thread = threading.Thread(target=door.serve_forever)
         thread.start()
         try:
-            found = doctor("--server", f"http://127.0.0.1:{door.server_port}", cwd=tmp_path)
+            yield f"http://127.0.0.1:{door.server_port}"
         finally:
             door.shutdown()
             thread.join()
+
+
+def test_a_server_whose_date_can_not_be_read(tmp_path: Path) -> None:
+    with answering(Undated) as url:
+        found = doctor("--server", url, cwd=tmp_path)
     assert found["server-version"], "what else it says is looked at"
     assert not [one for one in found.get("clock", []) if "the server" in one["reason"]]
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from headrace.publisher.outbox import Outbox
-from tests.integration.operate.test_doctor import agent_config, doctor, the
+from tests.integration.operate.test_doctor import Undated, agent_config, answering, doctor, the
 from tests.mariadb import CAPTURE_OPTIONS, Server
 from tests.mariadb import Database as Captured
 from tests.ports import free_port
@@ -22,36 +19,17 @@ from tests.postgres import Cluster, Database
 from tests.servers import Feed, changes, serving
 
 
-class Other(BaseHTTPRequestHandler):
+class Other(Undated):
     """A server of another version, on a machine whose clock is an hour ahead."""
 
-    def do_GET(self) -> None:
-        body = json.dumps({"status": "ok", "version": "0.0.1"}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    said_version = "0.0.1"
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         return format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
 
 
-@contextmanager
-def other() -> Iterator[str]:
-    """Run it; gives its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as door:
-        thread = threading.Thread(target=door.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{door.server_port}"
-        finally:
-            door.shutdown()
-            thread.join()
-
-
 def test_a_server_of_another_version_whose_clock_is_ahead(tmp_path: Path) -> None:
-    with other() as url:
+    with answering(Other) as url:
         found = doctor("--server", url, cwd=tmp_path)
     version = the(found, "server-version", "warn")
     assert (version["verdict"], version["code"]) == ("warn", "format-too-new")

@@ -77,6 +77,7 @@ class Holding:
         self._ledger = ledger
         self._told: Place | None = None
         self._told_at = 0.0
+        self._unread = ""
         self._refused = not self._tried(lambda: self._acks.register([ledger.feed]))
 
     def tell(self) -> None:
@@ -97,8 +98,11 @@ class Holding:
         except CheckpointNotFound:  # the query begins behind what is merged
             return place
         except HeadraceError as error:
-            logger.warning("retention waits for the tables", code=error.code, detail=error.detail)
+            if error.code != self._unread:  # once, and not each second
+                logger.warning("retention waits for the tables", code=error.code, detail=error.detail)
+            self._unread = error.code
             return self._told
+        self._unread = ""
         if done is None:
             return self._told
         return place if place.sequence_id <= done.sequence_id else done
