@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,15 @@ class Writer:
         """Give it a command and wait for the answer."""
         self.tell(line)
         return self.answer()
+
+    def halt(self) -> None:
+        """Stop it where it is, and return once it stands; :meth:`go_on` or :meth:`kill` ends that."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
+    def go_on(self) -> None:
+        """Let it run again."""
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> list[str]:
         """Kill it with SIGKILL, and return what it had answered until then."""

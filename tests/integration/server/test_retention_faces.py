@@ -16,6 +16,9 @@ from tests.postgres import Cluster
 from tests.servers import Feed, ServerProcess, code_of, serving
 from tests.waiting import async_wait_until, wait_until
 
+NO_CAP = str(1 << 60)
+"""So many bytes are never there, however fast the tests write: no place is told to be lost to the cap."""
+
 
 def fates(server: ServerProcess) -> list[str]:
     """Why each segment goes or stays."""
@@ -55,7 +58,8 @@ async def ack(wal: WalClient, lsn: Lsn) -> None:
 
 
 async def test_a_subscriber_holds_until_it_acks(tmp_path: Path) -> None:
-    with serving(tmp_path, args=["--retention", "500ms", *FAST], grpc=True) as server:
+    args = ["--retention", "500ms", "--retention-bytes-max", NO_CAP, *FAST]
+    with serving(tmp_path, args=args, grpc=True) as server:
         feed = Feed(server, "vm::a")
         feed.register()
         async with WalClient(server.grpc_address, subscriber_id="backup") as wal:

@@ -48,6 +48,8 @@ CHECKS = (
 )
 OF_ANY_NAME = (*CHECKS, "negative_data_rejection")
 """The hook that makes bodies likelier mends what was to be bad, so this is asked only where it does not run."""
+REFUSED = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
+"""What refuses bad data. A body over the limit is refused for its size, before anybody looks at what is in it."""
 OF_KNOWN_NAMES = CHECKS
 WITH_TOKENS = (*CHECKS, "ignored_auth")
 
@@ -89,6 +91,7 @@ def _config(*, known: bool, token: str | None) -> str:
     lines = [f"max-stream-events = {STREAM_EVENTS}", "max-redirects = 0", "request-timeout = 30"]
     if known:
         lines.append(f"hooks = {json.dumps(likely_bodies.__file__)}")
+    lines += ["[checks.negative_data_rejection]", f"expected-statuses = {json.dumps(REFUSED)}"]
     lines += ["[dictionaries.ids]", f"values = {json.dumps([*KNOWN.values()])}"]
     lines += ["[generation.dictionaries]", 'string = { dictionary = "ids", probability = 0.3 }']
     lines += ["[parameters]", *(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in fixed.items())]

@@ -33,15 +33,21 @@ def write(database: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
+def entries(server: ServerProcess) -> list[Any]:
+    """What the feed holds; nothing while there is no feed."""
+    answer = Feed(server, "shop").read(1, limit=10_000)
+    return list(answer.json()["changes-list"]) if answer.status_code == 200 else []
+
+
 def orders(server: ServerProcess) -> list[Any]:
     """What the feed says of the orders, in its order: (op, id, state)."""
-    answer = Feed(server, "shop").read(1, limit=10_000)
-    entries = answer.json()["changes-list"] if answer.status_code == 200 else []
-    return [
-        (entry["op"], entry["changes"]["id"], entry["changes"]["state"])
-        for entry in entries
-        if "control" not in entry
-    ]
+    rows = [entry for entry in entries(server) if "control" not in entry]
+    return [(row["op"], row["changes"]["id"], row["changes"]["state"]) for row in rows]
+
+
+def controls(server: ServerProcess) -> list[str]:
+    """The control entries of the feed, in its order: what each is."""
+    return [entry["control"] for entry in entries(server) if "control" in entry]
 
 
 def test_rows_before_and_after_reach_the_feed_once_across_a_kill(tmp_path: Path, database: Path) -> None:
@@ -66,9 +72,7 @@ def test_tables_with_commas_between_and_a_backup_of_what_up_serves(tmp_path: Pat
     write(database, "CREATE TABLE customers (id INTEGER PRIMARY KEY)", "INSERT INTO customers VALUES (7)")
     args = ["--source", f"sqlite:///{database}", "--table", "orders, customers", "--feed", "shop"]
     with serving(tmp_path / "up", command="up", args=args, grpc=True) as server:
-        wait_until(
-            lambda: Feed(server, "shop").read(1, limit=100).text.count("copy-end") == 2, what="both copies"
-        )
+        wait_until(lambda: controls(server).count("copy-end") == 2, what="both copies")
         archive = [
             "--pitr-dir",
             str(tmp_path / "archive"),

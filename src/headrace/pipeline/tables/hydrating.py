@@ -8,6 +8,7 @@ follows from there. A run that was cut takes another snapshot, which replaces wh
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import threading
 import time
@@ -170,9 +171,8 @@ def _remove_tables(ledger: Ledger, cut: Start) -> None:
     """
     for path in [ledger.to / folder for folder in cut.folders]:
         try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            continue
+            if os.path.lexists(path):  # a link that leads nowhere too: it is no table of ours
+                shutil.rmtree(path)
         except OSError as error:
             raise ConfigInvalid(
                 f"{path}, what is left of a snapshot that was cut, can't be removed: {error}",
@@ -182,7 +182,7 @@ def _remove_tables(ledger: Ledger, cut: Start) -> None:
 
 def _check_free(ledger: Ledger, start: Start) -> None:
     """ConfigInvalid if a folder of the snapshot's tables is there already: it is somebody else's."""
-    taken = [folder for folder in start.folders if (ledger.to / folder).exists()]
+    taken = [folder for folder in start.folders if os.path.lexists(ledger.to / folder)]
     if taken:
         raise ConfigInvalid(
             f"{ledger.to / taken[0]} is there already, and is none of this feed's tables",

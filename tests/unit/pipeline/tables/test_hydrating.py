@@ -128,15 +128,20 @@ def test_a_folder_that_is_somebody_else_s_ends_the_start(
     assert (ledger.to / "main.a" / "_delta_log").is_dir()
 
 
-def test_what_can_not_be_removed_ends_the_start(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["elsewhere", "main.a", "nowhere"])
+def test_what_can_not_be_removed_ends_the_start(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (ledger.to / "elsewhere").mkdir()
     fetching(monkeypatch, Taken(ledger.folder / "snapshot", "s", 10, SCHEMAS, set()))
     monkeypatch.setattr(hydrating, "_merge", lambda *a: pytest.fail("it was merged over"))
     cut = Start(source="snapshot", after=5, oldest=6, at="now", folders=("main.a", "main.b"))
     ledger.keep(start=cut)
     (ledger.to / "main.a" / "_delta_log").mkdir(parents=True)
-    (ledger.to / "main.b").symlink_to(ledger.to / "main.a")
+    (ledger.to / "main.b").symlink_to(ledger.to / place)
     with pytest.raises(ConfigInvalid, match=r"main\.b.*can't be removed"):
         begin(ledger)
+    assert (ledger.to / "main.b").is_symlink()
 
 
 def test_a_snapshot_is_merged_in_one_change_of_the_ledger(
