@@ -14,7 +14,7 @@ POLL_S_MIN = 0.002
 POLL_S_MAX = 0.1
 
 
-def wait_until(predicate: Callable[[], T], within: float = 30.0, *, what: str = "") -> T:
+def wait_until(predicate: Callable[[], T], within: float = 60.0, *, what: str = "") -> T:
     """Call ``predicate`` until it answers something true, and return that answer.
 
     Fails after ``within`` seconds, saying ``what`` was waited for (default: the predicate's name).
@@ -31,11 +31,11 @@ def wait_until(predicate: Callable[[], T], within: float = 30.0, *, what: str = 
 
 @overload
 async def async_wait_until(
-    predicate: Callable[[], Coroutine[Any, Any, T]], within: float = 30.0, *, what: str = ""
+    predicate: Callable[[], Coroutine[Any, Any, T]], within: float = 60.0, *, what: str = ""
 ) -> T: ...
 @overload
-async def async_wait_until(predicate: Callable[[], T], within: float = 30.0, *, what: str = "") -> T: ...
-async def async_wait_until(predicate: Callable[[], Any], within: float = 30.0, *, what: str = "") -> Any:
+async def async_wait_until(predicate: Callable[[], T], within: float = 60.0, *, what: str = "") -> T: ...
+async def async_wait_until(predicate: Callable[[], Any], within: float = 60.0, *, what: str = "") -> Any:
     """Do what :func:`wait_until` does without blocking the loop; ``predicate`` may be a coroutine function."""
     deadline = time.monotonic() + within
     pause = POLL_S_MIN

@@ -76,6 +76,43 @@ def test_attached_tables_with_schemas_and_a_truncate(
     ] == [(9, "new")]
 
 
+def test_an_attached_table_in_the_middle_of_its_copy_is_not_whole(
+    spark: SparkSession, source: SourceTables, feed: Feed, tmp_path: Path
+) -> None:
+    source.schema("good", ID)
+    source.put("good", {"id": 1})
+    source.schema("large", ID, column("n", "int64"))
+    source.control("copy-begin", "large")
+    begun = source.commit()
+    places = []
+    for number in range(3):
+        source.put("large", {"id": number, "n": number}, copy=True)
+        places.append(source.commit())
+    source.control("copy-end", "large")
+    ended = source.commit()
+    source.put("large", {"id": 7, "n": 7})
+    source.truncate("large")
+    source.control("copy-begin", "large")
+    again = source.commit()
+    archive = tmp_path / "wal"
+    archive_of(feed.server.url, feed.name, archive, places[1])
+    create_base(spark, str(archive), at=lsn_at(feed.server.url, feed.name, places[1]), buckets=2)
+    for place, rows in ((begun, None), (places[0], None), (places[2], None), (ended, 3), (again, None)):
+        at, out = lsn_at(feed.server.url, feed.name, place), tmp_path / f"out-{place}"
+        if rows is None:
+            with pytest.raises(RestoreInexact, match=r"main\.large is not whole .*still being copied"):
+                restored(spark, archive, out, at, kind="tables", entries_max=2)
+            assert names_in(out) == []
+        outcome = restored(spark, archive, out, at, kind="tables", entries_max=2, allow_incomplete=True)
+        (one,) = outcome.feeds
+        whole = {"main.good": 1} if rows is None else {"main.good": 1, "main.large": rows}
+        found = read_tables(spark, str(out / one.folder))
+        assert {".".join(name): frame.count() for name, frame in found.items()} == whole
+        stopped = [".".join(table.table) for table in one.tables if table.stopped is not None]
+        assert stopped == ([] if rows is not None else ["main.large"])
+        assert any("main.large is not whole" in warning for warning in outcome.warnings) == (rows is None)
+
+
 @pytest.mark.timeout(900)  # three restores of it, each with a Spark job for every batch
 def test_a_captured_database_at_three_moments(
     spark: SparkSession, captured: CapturedSource, tmp_path: Path
