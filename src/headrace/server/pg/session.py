@@ -102,8 +102,7 @@ class Session:
             self._wire.write(msg.error_response(failure))
         finally:
             self._wire.close()
-            if self._asking is not None and self._asking.temporary:
-                await self._server.slots.drop_temporary(self._asking.temporary)
+            await self._server.slots.drop_temporary(self.pid)
 
     def _end_with(self, error: PgError) -> None:
         logger.warning("a session was ended", state=error.state, detail=error.message, peer=self._wire.peer)
@@ -269,7 +268,7 @@ class Session:
                 await self._read_slot(asking, name)
             case DropSlot(name, wait):
                 self._check_walsender(statement)
-                dropping = self._server.slots.drop(name, asking.grant, wait=wait)
+                dropping = self._server.slots.drop(name, asking.grant, pid=self.pid, wait=wait)
                 await unless_interrupted(dropping, self._cancelled, self._wire.ended)
                 self._wire.write(msg.command_complete("DROP_REPLICATION_SLOT"))
             case Start():
