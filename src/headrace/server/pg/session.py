@@ -39,13 +39,19 @@ logger = get_logger("server.pg")
 
 EXTENDED: Final = frozenset({b"P", b"B", b"D", b"E", b"C", b"H", b"F"})
 """Messages of the extended query protocol, and function calls."""
+PASSWORD_BYTES_MAX: Final = 64 << 10
+"""PostgreSQL's bound: who has not logged in yet is not read for long."""
 REQUESTS_MAX: Final = 3
 """Requests for encryption before the start-up packet: one of each kind, and one more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the sessions of one server share. ``cancel``: what is done with a cancel request."""
+    """What the sessions of one server share.
+
+    ``cancel``: what is done with a cancel request. ``admit`` counts a session, by its pid, that has logged in; PgError
+    (53300, fatal) where there are too many.
+    """
 
     log: Log
     slots: Slots
@@ -58,6 +64,7 @@ class Server:
     tls: Tls | None
     make_output: Callable[[str, Mapping[str, str]], Output]
     cancel: Callable[[msg.CancelRequest], None]
+    admit: Callable[[int], None]
 
 
 class Session:
@@ -143,6 +150,7 @@ class Session:
             self._wire.write(msg.negotiate_version(unknown))
         grant = await self._authenticate()
         check_call(grant, May.REPLICATE)
+        self._server.admit(self.pid)
         own = database_grant(grant, database)
         await self._server.log.refresh()
         check_database(self._server.log.store, grant, database)
@@ -174,7 +182,7 @@ class Session:
                 fatal=True,
             )
         self._wire.write(msg.authentication(3))
-        kind, body = await self._wire.read_message()
+        kind, body = await self._wire.read_message(PASSWORD_BYTES_MAX)
         if kind != b"p":
             raise _violation("expected a password message")
         grant = await verifier.verify(msg.parse_string(body))
@@ -209,6 +217,11 @@ class Session:
                 self._refuse_extended()
             elif kind not in {b"d", b"c", b"f"}:  # what is left of a stream that the server has ended
                 raise _violation(f"invalid frontend message type {kind[0]}")
+            await self._drain()
+
+    async def _drain(self) -> None:
+        """Wait until the client has taken what was answered; TimeoutError for one that does not."""
+        async with asyncio.timeout(self._server.terms.sender_timeout_s):
             await self._wire.drain()
 
     def _refuse_extended(self) -> None:
@@ -233,6 +246,7 @@ class Session:
                 end = await self._execute(asking, statement)
                 if end is StreamEnd.TERMINATED:
                     return end
+                await self._drain()
         except PgError as error:
             if error.fatal:
                 raise

@@ -37,6 +37,13 @@ def test_an_append_without_names_is_one_transaction() -> None:
     assert one.parts == [Part(256, 0, 2, None)]
 
 
+def test_what_a_named_transaction_parts_has_two_numbers() -> None:
+    frame = Journal().append(1, [BARE, A, A_LAST, BARE])
+    first, named, last = Transactions(ZERO).follow(frame)
+    assert len({first.xid, named.xid, last.xid}) == 3
+    assert [one.xid for one in Transactions(ZERO).follow(frame)] == [first.xid, named.xid, last.xid]
+
+
 def test_a_transaction_that_spans_frames_ends_in_the_last_and_holds_from_the_first() -> None:
     journal = Journal()
     before, first, between, last = (
