@@ -80,7 +80,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Asking:
-    """Whose session asks."""
+    """Whose session asks. ``warn`` tells it what it should know beside an answer."""
 
     user: str
     database: str
@@ -88,6 +88,7 @@ class Asking:
     rights: StreamRights | None
     pid: int
     settings: dict[str, str]
+    warn: Callable[[PgError], None]
 
 
 class Answers:
@@ -140,7 +141,9 @@ class Answers:
                 hint=f"There are: {known}.",
             )
         options = SlotOptions(asking.database, temporary)
-        row = await self._slots.create(name, plugin, options, asking.grant, asking.rights, pid=asking.pid)
+        row = await self._slots.create(
+            name, plugin, options, asking.grant, asking.rights, pid=asking.pid, warn=asking.warn
+        )
         return row.position
 
     async def select(self, asking: Asking, query: Select) -> Answer:

@@ -202,6 +202,11 @@ def error_response(error: PgError) -> bytes:
     return message(b"E", _notice(error, "FATAL" if error.fatal else "ERROR"))
 
 
+def warning(error: PgError) -> bytes:
+    """Return NoticeResponse, of the severity WARNING: what was asked for is done, and this is to be known of it."""
+    return message(b"N", _notice(error, "WARNING"))
+
+
 def _notice(error: PgError, severity: str) -> bytes:
     fields = {"S": severity, "V": severity, "C": error.state.value, "M": error.message}
     fields |= {"D": error.detail, "H": error.hint}

@@ -155,7 +155,8 @@ class Session:
         await self._server.log.refresh()
         check_database(self._server.log.store, grant, database)
         settings = {"session_authorization": user, "application_name": parameters.get("application_name", "")}
-        asking = Asking(user, database, grant, rights_of(self._server.log.store, own), self.pid, settings)
+        rights = rights_of(self._server.log.store, own)
+        asking = Asking(user, database, grant, rights, self.pid, settings, self._warn)
         self._greet(asking)
         return asking
 
@@ -289,6 +290,9 @@ class Session:
                 self._check_walsender(statement)
                 return await self._stream(asking, statement)
         return None
+
+    def _warn(self, warning: PgError) -> None:
+        self._wire.write(msg.warning(warning))
 
     def _answer(self, answer: Answer, tag: str) -> None:
         parts = [msg.row_description(answer.names), *map(msg.data_row, answer.rows)]

@@ -1,4 +1,4 @@
-"""What is refused of slots, in PostgreSQL's words and under its SQLSTATEs."""
+"""What is refused of slots, and what is warned of, in PostgreSQL's words and under its SQLSTATEs."""
 
 from __future__ import annotations
 
@@ -47,4 +47,15 @@ def taken_over(name: str) -> PgError:
         SqlState.OBJECT_IN_USE,
         f'replication slot "{name}" was dropped or taken over at another server',
         hint="What was confirmed before that is kept, if the slot is there: start it again.",
+    )
+
+
+def may_be_torn() -> PgError:
+    """A warning: the new slot may send a transaction without its beginning."""
+    return PgError(
+        SqlState.WARNING,
+        "a transaction that is open now may come without its beginning: the journal was not looked over as far back as one "
+        "may begin",
+        hint="If a large one is being written, drop this slot and make it once that has ended. The page reference/pg says "
+        "how far back is looked.",
     )

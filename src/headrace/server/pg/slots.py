@@ -124,10 +124,11 @@ class Slots:
         rights: StreamRights | None,
         *,
         pid: int = 0,
+        warn: Callable[[PgError], None] = lambda _: None,
     ) -> SlotRow:
         """Make a slot at the journal's end; PgError: 42710 where the name is taken, 53400 where there are too many.
 
-        ``pid``: of the session that asks; a temporary slot is its alone.
+        ``pid``: of the session that asks; a temporary slot is its alone. ``warn`` is called with what its maker should know.
         """
         known = await asyncio.to_thread(self._rows.all)
         if len(known) >= self._terms.slots_max:
@@ -157,6 +158,8 @@ class Slots:
         if options.temporary:
             self._temporary.add(row, pid)
         logger.info("replication slot made", slot=name, plugin=plugin, subject=grant.subject)
+        if not begin.is_whole:
+            warn(refused.may_be_torn())
         return row
 
     async def all(self, grant: Grant) -> list[SlotView]:

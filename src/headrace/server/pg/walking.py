@@ -219,10 +219,14 @@ def frame_at(store: Store, position: int) -> Frame:
 
 
 class Beginning(NamedTuple):
-    """Where a new slot begins: at the journal's end; ``hold``: what begins behind it is needed of open transactions."""
+    """Where a new slot begins: at the journal's end; ``hold``: what begins behind it is needed of open transactions.
+
+    ``is_whole``: nothing may be open there that began before what was looked over.
+    """
 
     position: int
     hold: Lsn
+    is_whole: bool = True
 
 
 def find_beginning(store: Store, rights: StreamRights | None) -> Beginning:
@@ -232,7 +236,7 @@ def find_beginning(store: Store, rights: StreamRights | None) -> Beginning:
     store.refresh()
     newest = head_of(store)
     end = store.end()
-    at = _look_from(store, newest, end)
+    at, is_whole = _look_from(store, newest, end)
     found: Transactions | None = None
     try:
         while at < end and (frames := store.walk(at, bytes_max=LOOK_BYTES)):
@@ -249,8 +253,8 @@ def find_beginning(store: Store, rights: StreamRights | None) -> Beginning:
                     found.pass_by(frame)
             at = frames[-1].header.end
     except (JournalCorrupt, SequenceLost, SequenceNotAvailable):
-        found = None  # behind damage nothing is open that could be sent whole
-    return Beginning(end, newest if found is None else found.hold)
+        found, is_whole = None, False  # behind damage nothing is open that could be sent whole
+    return Beginning(end, newest if found is None else found.hold, is_whole)
 
 
 def lsn_below(lsn: Lsn) -> Lsn:
@@ -258,14 +262,14 @@ def lsn_below(lsn: Lsn) -> Lsn:
     return Lsn.from_int(int(lsn) - 1) if any(lsn) else ZERO
 
 
-def _look_from(store: Store, newest: Lsn, end: int) -> int:
-    """Return the start of a frame, at most so long and so many bytes before the end."""
+def _look_from(store: Store, newest: Lsn, end: int) -> tuple[int, bool]:
+    """Return the start of a frame, at most so long and so many bytes before the end; False: the bytes cut the time short."""
     newest_ms = to_ms(newest.global_ts)
     span_ms = PAUSE_MAX_MS
     while True:
         at = store.seek(from_ms(max(0, newest_ms - span_ms)))
         if end - at <= LOOK_BACK_BYTES or span_ms < 1:
-            return at
+            return at, span_ms == PAUSE_MAX_MS
         span_ms //= 2
 
 

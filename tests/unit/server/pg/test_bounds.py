@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from headrace.log.log import Log
-from headrace.server.pg import wire
+from headrace.server.pg import walking, wire
 from headrace.server.pg.confirming import TELL_EVERY_S
 from headrace.server.pg.face import PgFace
 from headrace.server.pg.messages import CANCEL_REQUEST, MESSAGE_BYTES_MAX, STARTUP_BYTES_MAX
@@ -232,6 +232,28 @@ async def test_no_more_slots_than_there_may_be(tmp_path: Path) -> None:
         for name, states in (("a", []), ("b", ["53400"])):
             client.query(f"CREATE_REPLICATION_SLOT {name} LOGICAL headrace")
             assert states_of(await client.until(b"Z")) == states
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "CREATE_REPLICATION_SLOT s LOGICAL headrace",
+        "SELECT pg_create_logical_replication_slot('s', 'headrace')",
+    ],
+)
+async def test_who_makes_a_slot_is_warned_of_a_torn_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    async with served(tmp_path) as one:
+        for _ in range(3):
+            await one.log.append(append("f", "x"))
+        monkeypatch.setattr(walking, "LOOK_BACK_BYTES", 300)
+        client = await Client.login(one)
+        client.query(asked)
+        answer = await client.until(b"Z")
+        assert [kind for kind, _ in answer] == [b"N", b"T", b"D", b"C", b"Z"]
+        assert answer[0][1].startswith(b"SWARNING\0VWARNING\0C01000\0Ma transaction")
         client.close()
 
 
