@@ -233,7 +233,6 @@ async def test_a_temporary_slot_is_its_session_s_alone(tmp_path: Path) -> None:
         held = await kit.slots.take("s", EVERYTHING, OWNER, lambda: None)
         await kit.slots.release(held)
         waiting = asyncio.create_task(kit.slots.drop("s", EVERYTHING, pid=OTHER, wait=True))
-        await asyncio.sleep(0)
         await kit.slots.drop_temporary(OWNER)
         async with asyncio.timeout(WAIT_S):
             with pytest.raises(PgError, match="does not exist"):
