@@ -58,6 +58,25 @@ def test_a_source_restored_from_an_older_dump(own: Cluster, tmp_path: Path) -> N
         assert sorted(shop.state()) == [*range(10), 30, 31, 32]
 
 
+def test_an_agent_waits_while_a_dump_is_being_restored(own: Cluster, tmp_path: Path) -> None:
+    """As ``pg_restore`` has it: the tables are there, their rows are yet to come, and their keys after those."""
+    attach(own.dsn("shop"))
+    with running_shop(tmp_path, own.dsn("shop")) as shop:
+        shop.wait_until_equal(own)
+        assert shop.agent.stop() == 0
+        with own.connect("shop") as app:
+            app.execute("CREATE TABLE dump AS SELECT * FROM headrace.headrace_owner")
+            app.execute("ALTER TABLE headrace.headrace_owner DROP CONSTRAINT headrace_owner_pkey")
+            app.execute("DELETE FROM headrace.headrace_owner")
+            shop.agent.start()
+            shop.wait_until_told("trying again", "no unique or exclusion constraint")
+            assert app.execute("SELECT count(*) FROM headrace.headrace_owner").fetchone() == (0,)
+            app.execute("INSERT INTO headrace.headrace_owner SELECT * FROM dump")
+            app.execute("ALTER TABLE headrace.headrace_owner ADD PRIMARY KEY (feed)")
+        write(own, range(5), "after the restore")
+        shop.wait_until_equal(own)
+
+
 def test_a_dump_restored_into_another_cluster_goes_on(own: Cluster, tmp_path: Path) -> None:
     """Transaction ids mean nothing there; what was not delivered is, in order."""
     attach(own.dsn("shop"))

@@ -11,7 +11,7 @@ from headrace.publisher.outbox.postgres import create_added, has_added
 from headrace.publisher.postgres.connection import Source
 
 _WAS_ADDED: Final = "SELECT FROM headrace.headrace_added_feed WHERE feed = %s"
-_NOTE: Final = "INSERT INTO headrace.headrace_added_feed (feed) VALUES (%s) ON CONFLICT DO NOTHING"
+_NOTE: Final = "INSERT INTO headrace.headrace_added_feed (feed) VALUES (%s) ON CONFLICT (feed) DO NOTHING"
 _ATTACHED: Final = "SELECT FROM headrace.headrace_attached WHERE feed = %s LIMIT 1"
 
 
