@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 class Pruned(NamedTuple):
     """What a prune did, or would do. ``leftovers``: files below the archive that a crash left, and that go, too.
 
-    ``bytes_going``: of segments and bases. ``confirmed``: all that goes is gone.
+    ``bytes_going``: of segments and bases. ``confirmed``: all that goes is gone. Where it is refused nothing goes.
     """
 
     plan: PrunePlan
@@ -138,7 +138,8 @@ class Found(NamedTuple):
         """Return what is told of it."""
         size = sum(one.size for one in self.plan.segments_going)
         size += sum(sum(files.values()) for files in self.base_files.values())
-        return Pruned(self.plan, confirmed, size, [*(one.file for one in self.spare), *self.leftovers])
+        left = [] if self.plan.refused else [*(one.file for one in self.spare), *self.leftovers]
+        return Pruned(self.plan, confirmed, size, left)
 
 
 def look(folder: Folder, terms: Terms, now_ms: int, *, read_anchor: bool = False) -> Found:
