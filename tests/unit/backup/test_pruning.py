@@ -332,7 +332,7 @@ def test_the_command_refuses(old: Daily, tmp_path: Path, capsys: pytest.CaptureF
     assert told["code"] == "prune-refused"
     assert "no base snapshot can be used" in told["refused"]
     assert "no base snapshot can be used" in told["detail"]
-    assert [(one["fate"], one["goes"]) for one in told["segments"]][0] == ("needed", False)
+    assert {one["fate"]: one["goes"] for one in told["segments"]}["needed"] is False
     assert told["anchor"] is None
     assert main([*words[:-1], "--json"]) == 3, "what is not confirmed"
     assert {**json.loads(capsys.readouterr().out), "confirmed": True} == told

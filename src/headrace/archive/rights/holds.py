@@ -22,6 +22,7 @@ import msgspec
 from headrace.archive.files.folder import Folder
 from headrace.archive.moments.pruning import Held
 from headrace.archive.rights.lease import Holder, Lease, living
+from headrace.archive.rights.locks import locked_soon
 from headrace.archive.rights.processes import ProcessMark, this_process
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import ArchiveFull, ArchiveOwned, ArchiveUnavailable, InvalidRequest, SetupMissing
@@ -90,7 +91,7 @@ def pruning(folder: Folder) -> Iterator[Callable[[], None]]:
             lease.release()
         return
     with folder.reaching(_PRUNE_LOCK), Disk().open(folder.local / _PRUNE_LOCK, create=True) as file:
-        if not _locked_soon(file):
+        if not locked_soon(file):
             raise ArchiveOwned(f"{folder.shown} is being pruned by another process")
         yield lambda: None
 
@@ -182,7 +183,7 @@ def _holder(path: Path) -> Held | None:
     """Return who holds by this file; None if nobody does any more. In doubt somebody holds everything."""
     try:
         with _opened(path) as file:
-            if file.lock():
+            if not file.is_locked():
                 return None
             data = file.read_at(0, 1 << 16)
     except FileNotFoundError:
@@ -201,15 +202,6 @@ def _opened(path: Path) -> DiskFile:
         return Disk().open(path)
     except PermissionError:
         return Disk().open(path, readonly=True)
-
-
-def _locked_soon(file: DiskFile) -> bool:
-    """Lock the file, past those who only look whether it is locked."""
-    for _ in range(_TRIES):
-        if file.lock():
-            return True
-        time.sleep(_LOOK_S / 10)
-    return False
 
 
 # -- object stores -----------------------------------------------------------------------------------------------------
@@ -254,7 +246,7 @@ def _is_pruned(folder: Folder) -> bool:
         return bool(living(folder, f"{PRUNE}-"))
     try:
         with _opened(folder.local / _PRUNE_LOCK) as file:
-            return not file.lock()
+            return file.is_locked()
     except FileNotFoundError:
         return False
     except OSError as error:
