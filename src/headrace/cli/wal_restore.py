@@ -123,7 +123,7 @@ def _rebuild(
 ) -> None:
     from headrace.archive.moments.catalogue import Archive
     from headrace.archive.moments.planning import plan
-    from headrace.archive.rights.holds import hold
+    from headrace.archive.rights.holds import NOT_HELD, hold
     from headrace.backup.rebuilding.rebuild import Means, rebuild
     from headrace.runtime.clock import SystemClock
     from headrace.runtime.disk import Disk
@@ -131,12 +131,13 @@ def _rebuild(
     archive = Archive.read(wal_dir, identity)
     first = plan(archive, asked, snapshot)
     running = _agent_at_work(archive)
-    with hold(archive.folder, first.after_lsn), rate_progress("rebuilding") as progress:
+    with hold(archive.folder, first.after_lsn) as held, rate_progress("rebuilding") as progress:
         archive = Archive.read(wal_dir, identity)  # anew: a prune may have gone on until the archive was held
         means = Means(clock=SystemClock(), disk=Disk(), clock_margin_ms=margin_s * 1000)
         planned = plan(archive, asked, snapshot)
         rebuilt = rebuild(planned, archive, data_dir, progress=progress, means=means)
-    rebuilt = msgspec.structs.replace(rebuilt, warnings=(*running, *rebuilt.warnings))
+    warnings = running if held else (*running, NOT_HELD)
+    rebuilt = msgspec.structs.replace(rebuilt, warnings=(*warnings, *rebuilt.warnings))
     print(rebuilt.encode().decode() if as_json else "\n".join(rebuilt.lines()), flush=True)
 
 

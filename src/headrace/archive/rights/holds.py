@@ -25,7 +25,14 @@ from headrace.archive.rights.lease import Holder, Lease, living
 from headrace.archive.rights.locks import locked_soon
 from headrace.archive.rights.processes import ProcessMark, this_process
 from headrace.entries.lsn import ZERO, Lsn
-from headrace.errors import ArchiveFull, ArchiveOwned, ArchiveUnavailable, InvalidRequest, SetupMissing
+from headrace.errors import (
+    ArchiveFull,
+    ArchiveOwned,
+    ArchiveUnavailable,
+    HeadraceError,
+    InvalidRequest,
+    SetupMissing,
+)
 from headrace.runtime.disk import Disk, DiskFile
 from headrace.runtime.logs import get_logger
 from headrace.runtime.typed_json import decode_json
@@ -41,6 +48,11 @@ _LOOK_S: Final = 0.2
 _TRIES: Final = 20
 _FROM: Final = re.compile(r"(.*) from lsn=(\S+)", re.DOTALL)
 
+NOT_HELD: Final = (
+    "the archive was not held, as nothing can be written there: nothing kept what was read from being pruned"
+)
+"""What the outcome says of a restore whose :func:`hold` was not taken."""
+
 _log = get_logger("archive")
 
 
@@ -53,16 +65,20 @@ class _Reader(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 @contextmanager
-def hold(folder: Folder, lsn_from: Lsn, what: str = "restore") -> Iterator[bool]:
+def hold(folder: Folder, lsn_from: Lsn, what: str = "restore", *, needed: bool = False) -> Iterator[bool]:
     """Keep everything from ``lsn_from`` on from being pruned: the base at that LSN and what follows it. ZERO: everything.
 
     Waits for a prune that is at work. What was read of the archive before may be gone then, so **plan anew once it is
-    held**. Gives True. Where the archive can't be written it warns loudly and gives False: a restore must not fail for that.
-    ArchiveOwned if a prune hangs.
+    held**. Gives True. Where the archive can't be written it warns loudly and gives False: a restore must not fail for that,
+    and says :data:`NOT_HELD`. With ``needed`` it raises: ArchiveUnavailable, ArchiveFull, SetupMissing. On a full volume the
+    hold is one that holds everything. ArchiveOwned if a prune hangs.
     """
     try:
         taken = _standing(folder, lsn_from, what)
     except _NotTaken as error:
+        if needed:
+            detail = f"{folder.shown} can't be held, so what is being read might be pruned: {error}"
+            raise type(error.why)(detail, hint=error.why.advice) from None
         _log.warning(
             "archive not held: nothing keeps what is being read from being pruned",
             archive=folder.shown,
@@ -130,6 +146,10 @@ class _Taken(NamedTuple):
 class _NotTaken(Exception):
     """The archive can't be written, so nobody can hold it."""
 
+    def __init__(self, why: HeadraceError) -> None:
+        super().__init__(why.detail)
+        self.why = why
+
 
 def _standing(folder: Folder, lsn_from: Lsn, what: str) -> _Taken:
     """Take a hold that every later prune sees: once no prune is at work, its file is still there.
@@ -138,9 +158,10 @@ def _standing(folder: Folder, lsn_from: Lsn, what: str) -> _Taken:
     """
     for _ in range(_TRIES):
         try:
-            taken = _local(folder.local, lsn_from, what) if folder.local else _leased(folder, lsn_from, what)
-        except (ArchiveUnavailable, ArchiveFull, SetupMissing, OSError) as error:
-            raise _NotTaken(str(error)) from error
+            take = _leased if folder.local is None else _local
+            taken = take(folder, lsn_from, what)
+        except (ArchiveUnavailable, ArchiveFull, SetupMissing) as error:
+            raise _NotTaken(error) from error
         try:
             _wait_for_prune(folder)
             if taken.is_there():
@@ -155,12 +176,13 @@ def _standing(folder: Folder, lsn_from: Lsn, what: str) -> _Taken:
 # -- folders of this machine -------------------------------------------------------------------------------------------
 
 
-def _local(folder: Path, lsn_from: Lsn, what: str) -> _Taken:
-    disk = Disk()
+def _local(folder: Folder, lsn_from: Lsn, what: str) -> _Taken:
+    disk, root = Disk(), Path(folder.path(""))
     reader = _Reader(what, str(lsn_from), this_process())
     for _ in range(_TRIES):
-        path = folder / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}.json"
-        file = disk.open(path, create=True)
+        path = root / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}.json"
+        with folder.reaching(path.name):
+            file = disk.open(path, create=True)
         # A prune that looks in between takes it for a dead one's.
         if not (file.lock() and file.is_at(path)):
             file.close()
@@ -171,12 +193,19 @@ def _local(folder: Path, lsn_from: Lsn, what: str) -> _Taken:
             file.close()
 
         try:
-            file.write_at(0, msgspec.json.encode(reader) + b"\n")
-        except OSError:
+            with folder.reaching(path.name):
+                file.write_at(0, msgspec.json.encode(reader) + b"\n")
+        except ArchiveFull as full:
+            # The lock counts, not what the file says: a locked one that can't be read holds everything. A name still fits
+            # where no byte does, and it is on a full volume that somebody prunes.
+            _log.warning(
+                "all of the archive is held: its volume is full", archive=folder.shown, reason=full.detail
+            )
+        except HeadraceError:
             release()
             raise
         return _Taken(partial(file.is_at, path), release)
-    raise ArchiveUnavailable(f"no file in {folder} can be locked")
+    raise ArchiveUnavailable(f"no file in {folder.shown} can be locked")
 
 
 def _holder(path: Path) -> Held | None:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.planning import RestorePlan, plan
 from headrace.archive.moments.target import Asked
-from headrace.archive.rights.holds import hold
+from headrace.archive.rights.holds import NOT_HELD, hold
 from headrace.errors import QueryFailed
 from headrace.pipeline.addresses import absolute_file, absolute_folder
 from headrace.pipeline.failures import error_of
@@ -89,8 +89,8 @@ def restore(spark: SparkSession, request: Request, tell: Tell | None = None) -> 
     started = time.monotonic()
     archive, first = checked(request)
     try:
-        with hold(archive.folder, first.after_lsn):
-            outcome = _held(spark, request, tell, started)
+        with hold(archive.folder, first.after_lsn) as held:
+            outcome = _held(spark, request, tell, started, [] if held else [NOT_HELD])
     except (PySparkException, Py4JJavaError, QueryFailed) as failure:
         error = error_of(failure)
         is_full = _NO_ROOM in str(failure)
@@ -100,7 +100,9 @@ def restore(spark: SparkSession, request: Request, tell: Tell | None = None) -> 
     return outcome
 
 
-def _held(spark: SparkSession, request: Request, tell: Tell | None, started: float) -> Outcome:
+def _held(
+    spark: SparkSession, request: Request, tell: Tell | None, started: float, warnings: list[str]
+) -> Outcome:
     archive, found = planned(request)  # anew: a prune may have gone on until the archive was held
     url, identity = absolute_folder(request.archive), absolute_file(request.identity)
     work = work_of(spark, archive, found, url=url, identity=identity, only=request.feeds)
@@ -114,7 +116,7 @@ def _held(spark: SparkSession, request: Request, tell: Tell | None, started: flo
             target_lsn=str(found.target_lsn),
             plan=found.document(),
             feeds=feeds,
-            warnings=[*found.warnings, *_warnings(work, feeds)],
+            warnings=[*warnings, *found.warnings, *_warnings(work, feeds)],
             bytes=work.bytes,
             seconds=round(time.monotonic() - started, 3),
         )
