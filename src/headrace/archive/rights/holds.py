@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from headrace.archive.files.folder import Folder
 from headrace.archive.moments.pruning import Held
-from headrace.archive.rights.lease import Holder, Lease, living
+from headrace.archive.rights.lease import LEASE_S, Holder, Lease, fence, living
 from headrace.archive.rights.locks import locked_soon
 from headrace.archive.rights.processes import ProcessMark, this_process
 from headrace.entries.lsn import ZERO, Lsn
@@ -64,6 +64,13 @@ class _Reader(msgspec.Struct, frozen=True, rename="kebab"):
     process: ProcessMark
 
 
+class Check(Protocol):
+    """Raises ArchiveOwned if the right is lost. ``lately``: the answer of a moment ago will do, see :meth:`Lease.check`."""
+
+    def __call__(self, *, lately: bool = False) -> None:
+        """Return if the right is still this process's."""
+
+
 @contextmanager
 def hold(folder: Folder, lsn_from: Lsn, what: str = "restore", *, needed: bool = False) -> Iterator[bool]:
     """Keep everything from ``lsn_from`` on from being pruned: the base at that LSN and what follows it. ZERO: everything.
@@ -94,13 +101,13 @@ def hold(folder: Folder, lsn_from: Lsn, what: str = "restore", *, needed: bool =
 
 
 @contextmanager
-def pruning(folder: Folder) -> Iterator[Callable[[], None]]:
+def pruning(folder: Folder, *, lease_s: float = LEASE_S) -> Iterator[Check]:
     """Have the right to prune, which one process has at a time. Gives what raises ArchiveOwned once it is lost.
 
-    ArchiveOwned if another one prunes; ArchiveUnavailable.
+    ``lease_s``: as of an owner, for object stores. ArchiveOwned if another one prunes; ArchiveUnavailable.
     """
     if folder.local is None:
-        lease = Lease(folder, PRUNE, PRUNE)
+        lease = Lease(folder, PRUNE, PRUNE, lease_s=lease_s)
         try:
             yield lease.check
         finally:
@@ -109,7 +116,11 @@ def pruning(folder: Folder) -> Iterator[Callable[[], None]]:
     with folder.reaching(_PRUNE_LOCK), Disk().open(folder.local / _PRUNE_LOCK, create=True) as file:
         if not locked_soon(file):
             raise ArchiveOwned(f"{folder.shown} is being pruned by another process")
-        yield lambda: None
+        yield _still
+
+
+def _still(*, lately: bool = False) -> None:
+    """A lock ends with its process, and not before."""
 
 
 class Holds(NamedTuple):
@@ -163,7 +174,7 @@ def _standing(folder: Folder, lsn_from: Lsn, what: str) -> _Taken:
         except (ArchiveUnavailable, ArchiveFull, SetupMissing) as error:
             raise _NotTaken(error) from error
         try:
-            _wait_for_prune(folder)
+            _wait_for_prune(folder, what)
             if taken.is_there():
                 return taken
         except BaseException:
@@ -262,17 +273,18 @@ def _is_dead(folder: Folder, name: str, marks: set[str]) -> bool:
 # -- both --------------------------------------------------------------------------------------------------------------
 
 
-def _wait_for_prune(folder: Folder) -> None:
+def _wait_for_prune(folder: Folder, what: str) -> None:
     until = time.monotonic() + _WAIT_S_MAX
-    while _is_pruned(folder):
+    while _is_pruned(folder, what):
         if time.monotonic() > until:
             raise ArchiveOwned(f"{folder.shown} is being pruned by another process, for an hour already")
         time.sleep(_LOOK_S)
 
 
-def _is_pruned(folder: Folder) -> bool:
+def _is_pruned(folder: Folder, what: str) -> bool:
     if folder.local is None:
-        return bool(living(folder, f"{PRUNE}-"))
+        # A prune that sleeps looked before this hold stood, and would go on when it wakes.
+        return not fence(folder, PRUNE, f"{what}, which waits for prunes")
     try:
         with _opened(folder.local / _PRUNE_LOCK) as file:
             return file.is_locked()
