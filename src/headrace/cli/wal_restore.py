@@ -70,7 +70,8 @@ def restore_command(
     as_
         tables: Delta tables. kv: the newest value of each key, as Parquet. server: a data folder for headrace serve.
     snapshot
-        Base snapshot to begin with: auto, or the address of its folder.
+        Base snapshot to begin with: auto, or the address of its folder. auto is the newest one that serves; for a server it
+        is the oldest start, so that the journal has all entries that the archive has.
     feeds
         Names of feeds, with commas between. Default: all.
     identity
@@ -129,12 +130,12 @@ def _rebuild(
     from headrace.runtime.disk import Disk
 
     archive = Archive.read(wal_dir, identity)
-    first = plan(archive, asked, snapshot)
+    first = plan(archive, asked, snapshot, oldest=True)
     running = _agent_at_work(archive)
     with hold(archive.folder, first.after_lsn) as held, rate_progress("rebuilding") as progress:
         archive = Archive.read(wal_dir, identity)  # anew: a prune may have gone on until the archive was held
         means = Means(clock=SystemClock(), disk=Disk(), clock_margin_ms=margin_s * 1000)
-        planned = plan(archive, asked, snapshot)
+        planned = plan(archive, asked, snapshot, oldest=True)
         rebuilt = rebuild(planned, archive, data_dir, progress=progress, means=means)
     warnings = running if held else (*running, NOT_HELD)
     rebuilt = msgspec.structs.replace(rebuilt, warnings=(*warnings, *rebuilt.warnings))
