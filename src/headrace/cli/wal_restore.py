@@ -70,8 +70,7 @@ def restore_command(
     as_
         tables: Delta tables. kv: the newest value of each key, as Parquet. server: a data folder for headrace serve.
     snapshot
-        Base snapshot to begin with: auto, or the address of its folder. auto is the newest one that serves; for a server it
-        is the oldest start, so that the journal has all entries that the archive has.
+        Base snapshot to begin with: auto (the newest that serves; for a server the oldest start), or its folder's address.
     feeds
         Names of feeds, with commas between. Default: all.
     identity
