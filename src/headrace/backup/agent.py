@@ -11,12 +11,13 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any, Final
 
-from headrace.backup.deposits import Deposits, Given, surveyed
+from headrace.backup.deposits import Deposits, Given
 from headrace.backup.following import Follower, Lost, Turn, patiently
 from headrace.backup.gathering import Finished, Gatherer
 from headrace.backup.registry import Registry
 from headrace.backup.settings import BackupSettings
 from headrace.backup.standing import Standing
+from headrace.backup.tellable import tellable
 from headrace.client.http import FeedClient
 from headrace.client.wal_acks import Acker
 from headrace.client.wal_stream import WalClient
@@ -35,6 +36,7 @@ from headrace.runtime.logs import get_logger
 from headrace.runtime.progress import Progress
 from headrace.runtime.shutdown import wait_for_stop
 from headrace.wire.batch import Heartbeat, ReceivedBatch
+from headrace.wire.kwal_feeds import FeedRun
 
 logger = get_logger("backup")
 
@@ -120,7 +122,8 @@ class Agent:
         What is gathered at the end is archived and acked, also where the stream ends with an error, which is then raised:
         BackupGap, BeyondHead, JournalCorrupt, Forbidden, Unauthenticated. ArchiveOwned, ArchiveConflict of the archive;
         ArchiveFull and ArchiveUnavailable with ``once``, or when told to stop meanwhile, else they are waited for.
-        ServerUnreachable with ``once``, if it does not answer at the start, or gives nothing any more before the end.
+        ServerUnreachable with ``once``, if it does not answer at the start, or gives nothing any more before the end; and
+        if it was gone before it told of a new feed: then what is held in front of that feed's entries is archived.
         """
         self._acker.start()
         try:
@@ -138,6 +141,7 @@ class Agent:
                 # Something else has failed. What is being written must not be cut off.
                 self._stop.set()
                 await asyncio.wait({self._writing})
+            await self.registry.close()
             await self._acker.close(ACK_S_MAX)
 
     async def _begin(self) -> bool:
@@ -215,6 +219,7 @@ class Agent:
     async def _take(self, item: Item) -> None:
         if isinstance(item, ReceivedBatch):
             self._acknowledge_start()
+            self.registry.meet(item.incarnations)
             self._seen = item.last_lsn
             self._streaming.set_position(self._seen)
             is_new = not self._gatherer.entries
@@ -283,13 +288,21 @@ class Agent:
 
     async def _write(self, finished: Finished, given: Given) -> None:
         self._archiving.set_waiting(finished.sealed.entries, what="the archive to take a segment")
-        runs = await asyncio.to_thread(surveyed, finished)
-        feeds = await self.registry.for_segment(
-            lambda known: self._deposits.histories.knows(runs, given.incarnations, known),
+        part = await tellable(
+            finished,
+            given.incarnations,
+            self._deposits.histories,
+            self.registry,
             self._stop,
             patient=not self._settings.once,
         )
-        given = given._replace(registry=feeds)
+        if part.finished is not None:
+            await self._put(part.finished, part.runs, given._replace(registry=part.registry))
+        if part.failure is not None:
+            raise part.failure
+
+    async def _put(self, finished: Finished, runs: list[FeedRun], given: Given) -> None:
+        """Put a segment and its manifest where they belong, and ack it; where there is no room, again and again."""
         files = await asyncio.to_thread(self._deposits.files_of, finished, runs, given)
         backoff = Backoff(first_s=1.0, delay_s_max=FULL_DELAY_S_MAX)
         while True:

@@ -8,7 +8,7 @@ append's last.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -32,6 +32,9 @@ _NUMBERS_BYTES_MAX: Final = 19 + 19 + 10
 _SIZES_MAX: Final = (2 + 127, 3 + 16_383, 4 + 2_097_151)
 """Largest entries, with tag and size, whose size takes one byte, two and three."""
 
+_TAG: Final = b"\x0a"
+"""What begins an entry in a batch; a segment is of entries without it."""
+
 
 class Finished(NamedTuple):
     """A sealed segment, and of each piece between its head and its checksum the sizes of the entries in it, tag included."""
@@ -46,6 +49,26 @@ class Finished(NamedTuple):
             ends: Ints = np.cumsum(wide - 1)
             heads: Ints = 1 + np.searchsorted(_SIZES_MAX, wide)
             yield from blocks_of(memoryview(piece), ends - (wide - 1) + heads, ends)
+
+
+def front(finished: Finished, before: Lsn) -> Finished | None:
+    """Return a segment of the entries below ``before``; None if there are none. Nothing is decided here of appends."""
+    writer, kept = SegmentWriter(), []
+    for piece, sizes in zip(finished.sealed.pieces[1:-1], finished.sizes, strict=True):
+        ends = list(accumulate(size - 1 for size in sizes))
+        entries = [memoryview(piece)[end - size + 1 : end] for size, end in zip(sizes, ends, strict=True)]
+        count = bisect_left(entries, before, key=_lsn_of)
+        if count:
+            body = b"".join(_TAG + bytes(entry) for entry in entries[:count])
+            writer.add(body, sizes[:count], _lsn_of(entries[0]), _lsn_of(entries[count - 1]))
+            kept.append(sizes[:count])
+        if count < len(entries):
+            break
+    return Finished(writer.seal(), kept) if kept else None
+
+
+def _lsn_of(entry: memoryview) -> Lsn:
+    return Lsn.parse(message_of(memoryview(_TAG + bytes(entry))).lsn)
 
 
 class Gatherer:

@@ -85,16 +85,19 @@ class Histories:
             found.append(placed)
         return found
 
-    def knows(
+    def stranger(
         self, runs: Iterable[FeedRun], incarnations: Mapping[int, str], registry: Mapping[int, FeedView]
-    ) -> bool:
-        """Tell whether the sequence ids of these runs can be told: their histories are archived or in ``registry``."""
+    ) -> FeedRun | None:
+        """Return the first run whose sequence ids nobody can tell: its history is neither archived nor in ``registry``.
+
+        None if there is none.
+        """
         for run in runs:
             incarnation = incarnations.get(run.region_id)
             known = registry.get(run.region_id), self._newest.get(run.region_id)
             if not any(one is not None and one.incarnation == incarnation for one in known):
-                return False
-        return True
+                return run
+        return None
 
     def lost(self, feeds: Iterable[FeedView]) -> list[str]:
         """Say which sequence ids of each feed are neither archived nor retained by the server any more."""

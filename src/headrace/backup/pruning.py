@@ -20,7 +20,7 @@ from headrace.archive.files.segments import Stored
 from headrace.archive.files.writing import remove
 from headrace.archive.moments.catalogue import sound_manifests
 from headrace.archive.moments.pruning import Base, Contents, PrunePlan, Terms, plan_prune
-from headrace.archive.rights.holds import holders, pruning
+from headrace.archive.rights.holds import Check, holders, pruning
 from headrace.entries.lsn import Lsn
 from headrace.errors import BaseCorrupt, InvalidRequest
 from headrace.wire.base_manifest import MANIFEST, parse_base_folder
@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 class Pruned(NamedTuple):
     """What a prune did, or would do. ``leftovers``: files below the archive that a crash left, and that go, too.
 
-    ``bytes_going``: of segments and bases. ``confirmed``: all that goes is gone.
+    ``bytes_going``: of segments and bases. ``confirmed``: all that goes is gone. Where it is refused nothing goes.
     """
 
     plan: PrunePlan
@@ -138,7 +138,8 @@ class Found(NamedTuple):
         """Return what is told of it."""
         size = sum(one.size for one in self.plan.segments_going)
         size += sum(sum(files.values()) for files in self.base_files.values())
-        return Pruned(self.plan, confirmed, size, [*(one.file for one in self.spare), *self.leftovers])
+        left = [] if self.plan.refused else [*(one.file for one in self.spare), *self.leftovers]
+        return Pruned(self.plan, confirmed, size, left)
 
 
 def look(folder: Folder, terms: Terms, now_ms: int, *, read_anchor: bool = False) -> Found:
@@ -231,12 +232,14 @@ def _modified_ms(folder: Folder, file: str) -> int:
 # -- removing ----------------------------------------------------------------------------------------------------------
 
 
-def _carry_out(folder: Folder, found: Found, check: Callable[[], None], progress: Progress | None) -> None:
+def _carry_out(folder: Folder, found: Found, check: Check, progress: Progress | None) -> None:
     steps = found.removals()
     total, done = sum(map(len, steps)), 0
     for step in steps:
         check()
-        remove(folder, step)
+        for file in step:
+            check(lately=True)  # the process may have slept since, and another one may count on what is there
+            remove(folder, [file])
         done += len(step)
         if progress is not None:
             progress(done, total)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from headrace.backup.following import patiently
 from headrace.client.http import FeedClient
 from headrace.errors import Forbidden, HeadraceError
 from headrace.runtime.backoff import Backoff
@@ -18,6 +19,8 @@ logger = get_logger("backup")
 
 CHECK_EVERY_S: Final = 60.0
 """How often it is asked whether the token is still an admin's: of any other one the stream would leave feeds out."""
+ASK_PAUSE_S: Final = 1.0
+"""Between two questions for new feeds: many that are made at once are learnt together."""
 
 
 class Registry:
@@ -30,6 +33,38 @@ class Registry:
         self.known: Mapping[int, FeedView] = {}
         self._earlier: Mapping[int, FeedView] = {}
         self._is_held = False
+        self._is_due = False
+        self._asking: asyncio.Task[None] | None = None
+
+    def meet(self, incarnations: Mapping[int, str]) -> None:
+        """Have the server asked now, beside all else, if it told nothing of these histories so far.
+
+        The entries of a feed that nobody was told of can't be archived: whoever asks only then may find no server any more.
+        """
+        told = _incarnations(self.known, incarnations)
+        if self._is_held or told == dict(incarnations):
+            return
+        self._is_due = True
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask(), name="headrace feeds")
+
+    async def _ask(self) -> None:
+        try:
+            while self._is_due:
+                self._is_due = False
+                await patiently(self.asked)
+                logger.info("the server has told of its new feeds", feeds=len(self.known))
+                await asyncio.sleep(ASK_PAUSE_S)
+        except HeadraceError as error:
+            logger.warning("the server does not tell of its new feeds", code=error.code, detail=error.detail)
+        finally:
+            self._asking = None
+
+    async def close(self) -> None:
+        """End what goes on beside."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait({self._asking})
 
     async def asked(self) -> list[FeedView]:
         """Return the feeds as they are now; raises as :meth:`FeedClient.feeds`."""

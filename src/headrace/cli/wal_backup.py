@@ -50,7 +50,7 @@ class BackupOptions:
     buffer_days
         Keep base snapshots for so many days more.
     subscriber_id
-        Under which name the server keeps this backup's place.
+        Under which name the server keeps this backup's place. Give each archive of one server its own.
     server
         Address of the server (HEADRACE_SERVER).
     grpc

@@ -80,7 +80,7 @@ def drill_command(
             stop_session(session)
     if json:
         print(msgspec.json.encode(report).decode(), flush=True)
-    elif not report.equal or report.left_out or sys.stdout.isatty():
+    elif not report.equal or report.left_out or report.warnings or sys.stdout.isatty():
         print("\n".join(lines_of(report)), flush=True)
     return int(not report.equal)
 
@@ -98,6 +98,7 @@ def lines_of(report: Report) -> list[str]:
     if report.whole_lsn != report.target_lsn:
         lines.append(f"  restored to ANOTHER ENTRY than the last whole one, lsn={report.whole_lsn}")
     lines += [f"left out: {feed}, whose keys do not tell its rows apart" for feed in report.left_out]
+    lines += [f"warning: {one}" for one in report.warnings]
     lines.append(
         f"recovery time {report.restore_seconds:.1f} s for {report.restore_bytes / 1e6:,.1f} MB, "
         f"{report.restore_mb_per_second:,.1f} MB/s"

@@ -46,7 +46,7 @@ def prune_command(
     confirm
         Remove it. Without, nothing is changed.
     json
-        Print one JSON document.
+        Print one JSON document; a refusal's is the same one, and says why in refused.
     """
     from headrace.archive.moments.pruning import Terms
     from headrace.backup.pruning import prune_once
@@ -60,12 +60,16 @@ def prune_command(
     )
     if not (done.plan.segments or done.plan.bases or done.plan.accepted or done.leftovers):
         raise ArchiveUnavailable(f"{wal_dir} holds no KWAL segment and no base snapshot")
+    if not json:
+        _print(done)
     if done.refused:
-        raise PruneRefused(f"nothing was removed from {wal_dir}: {done.refused}")
+        refusal = PruneRefused(f"nothing was removed from {wal_dir}: {done.refused}")
+        refusal.members = (
+            done.document()
+        )  # so with --json it is the document that programs know, and code, detail, hint
+        raise refusal
     if json:
         print(json_text.dumps(done.document()), flush=True)
-    else:
-        _print(done)
 
 
 def _progress() -> Callable[[int, int], None]:
@@ -101,6 +105,9 @@ def _print(done: Pruned) -> None:
         print(f"{what}: {_counted(fates) or 'none'}")
     reach = f"every moment from {rfc3339(plan.horizon_ms)} on stays as reachable as it is"
     anchor = f", from {plan.anchor.path} on" if plan.anchor is not None else ""
+    if done.refused:
+        sys.stdout.flush()  # the refusal follows on stderr
+        return
     print(f"{verb} {done.bytes_going / 1e6:,.1f} MB; {reach}{anchor}")
     if not done.confirmed and (plan.segments_going or plan.bases_going or done.leftovers):
         print("Nothing was changed. Give --confirm to remove it.")

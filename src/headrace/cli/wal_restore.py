@@ -70,7 +70,7 @@ def restore_command(
     as_
         tables: Delta tables. kv: the newest value of each key, as Parquet. server: a data folder for headrace serve.
     snapshot
-        Base snapshot to begin with: auto, or the address of its folder.
+        Base snapshot to begin with: auto (the newest that serves; for a server the oldest start), or its folder's address.
     feeds
         Names of feeds, with commas between. Default: all.
     identity
@@ -123,20 +123,21 @@ def _rebuild(
 ) -> None:
     from headrace.archive.moments.catalogue import Archive
     from headrace.archive.moments.planning import plan
-    from headrace.archive.rights.holds import hold
+    from headrace.archive.rights.holds import NOT_HELD, hold
     from headrace.backup.rebuilding.rebuild import Means, rebuild
     from headrace.runtime.clock import SystemClock
     from headrace.runtime.disk import Disk
 
     archive = Archive.read(wal_dir, identity)
-    first = plan(archive, asked, snapshot)
+    first = plan(archive, asked, snapshot, oldest=True)
     running = _agent_at_work(archive)
-    with hold(archive.folder, first.after_lsn), rate_progress("rebuilding") as progress:
+    with hold(archive.folder, first.after_lsn) as held, rate_progress("rebuilding") as progress:
         archive = Archive.read(wal_dir, identity)  # anew: a prune may have gone on until the archive was held
         means = Means(clock=SystemClock(), disk=Disk(), clock_margin_ms=margin_s * 1000)
-        planned = plan(archive, asked, snapshot)
+        planned = plan(archive, asked, snapshot, oldest=True)
         rebuilt = rebuild(planned, archive, data_dir, progress=progress, means=means)
-    rebuilt = msgspec.structs.replace(rebuilt, warnings=(*running, *rebuilt.warnings))
+    warnings = running if held else (*running, NOT_HELD)
+    rebuilt = msgspec.structs.replace(rebuilt, warnings=(*warnings, *rebuilt.warnings))
     print(rebuilt.encode().decode() if as_json else "\n".join(rebuilt.lines()), flush=True)
 
 

@@ -108,6 +108,20 @@ class DiskFile:
             return False
         return True
 
+    def is_locked(self) -> bool:
+        """Tell whether somebody has this file's lock, without taking it: who only look are not in each other's way.
+
+        For the moment of the look :meth:`lock` gives False to others. Who must have it tries again.
+        """
+        if sys.platform == "win32":
+            return True
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return False
+
     def close(self) -> None:
         """Close the file; does nothing the second time."""
         self._fd = -1

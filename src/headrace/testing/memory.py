@@ -353,14 +353,15 @@ class MemoryFile(DiskFile):
         return mapped
 
     def lock(self) -> bool:
-        if self._use().locked and not self._locks:
-            return False
-        self._inode.locked = self._locks = True
-        return True
+        self._locks = not self.is_locked()
+        self._inode.locked = True
+        return self._locks
+
+    def is_locked(self) -> bool:
+        return self._use().locked and not self._locks
 
     def close(self) -> None:
-        if self._locks:
-            self._inode.locked = False
+        self._inode.locked &= not self._locks
         self._open = self._locks = False
 
 

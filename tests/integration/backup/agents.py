@@ -11,6 +11,7 @@ import asyncio
 import json
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from itertools import pairwise
@@ -19,10 +20,12 @@ from typing import Any
 
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.segments import Range, check_gaps
+from headrace.backup.agent import Agent
 from headrace.backup.process import Outcome, run_backup
 from headrace.backup.settings import BackupSettings
 from headrace.client.wal_stream import WalClient
 from headrace.entries.lsn import ZERO, Lsn
+from headrace.errors import HeadraceError
 from headrace.wire.batch import ReceivedBatch
 from headrace.wire.entry import bare_message_of
 from headrace.wire.kwal_columns import Segment
@@ -143,6 +146,67 @@ def backing_up(
     finally:
         agent.kill()
     assert "Traceback" not in agent.said()
+
+
+class AgentHere:
+    """An agent that runs in a thread of this process, so that a test sees what it holds."""
+
+    def __init__(self, server: ServerProcess, archive: Path | str, *, url: str = "") -> None:
+        """``url``: of the server's HTTP face, if it is reached elsewhere."""
+        self._settings = BackupSettings(
+            archive=str(archive), server=url or server.url, grpc=server.grpc_address
+        )
+        self._agent: Agent | None = None
+        self._stop: Callable[[], object] = lambda: None
+        self.outcome: Outcome | HeadraceError | None = None
+        """What came of it; None while it runs."""
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="agent here")
+
+    def __enter__(self) -> AgentHere:
+        self._thread.start()
+        wait_until(lambda: self._agent is not None, WAIT_S_MAX, what="the agent to begin")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def _run(self) -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._stop = lambda: loop.call_soon_threadsafe(stop.set)
+
+        async def watch(agent: Agent) -> None:
+            self._agent = agent
+
+        try:
+            self.outcome = await run_backup(self._settings, stop, watch)
+        except HeadraceError as error:
+            self.outcome = error
+
+    def wait_held(self, entries: int) -> None:
+        """Wait until it holds so many entries that are not archived."""
+        agent = self._agent
+        assert agent is not None
+        wait_until(
+            lambda: agent.standing.gathered == entries, WAIT_S_MAX, what=f"{entries} entries to be held"
+        )
+
+    def wait_told(self, *feeds: str) -> None:
+        """Wait until it was told of these feeds by the server, and of no others."""
+        agent = self._agent
+        assert agent is not None
+        wait_until(
+            lambda: {one.change_feed_id for one in agent.registry.known.values()} == set(feeds),
+            WAIT_S_MAX,
+            what=f"the server's word on {feeds}",
+        )
+
+    def stop(self) -> Outcome | HeadraceError | None:
+        """Have it stop, as SIGTERM does; return what came of it."""
+        if self.outcome is None:
+            self._stop()
+        self._thread.join(STOP_S_MAX)
+        assert not self._thread.is_alive()
+        return self.outcome
 
 
 def registered(server: ServerProcess, *names: str) -> list[Feed]:

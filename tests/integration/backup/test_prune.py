@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,26 @@ with hold(Folder(sys.argv[1]), ZERO) as held:
     print(held, flush=True)
     sys.stdin.readline()
 """
+SLEEPER = """
+import os, signal, sys
+from functools import partial
+from headrace.archive.moments.pruning import Terms
+from headrace.archive.rights.holds import pruning
+from headrace.backup import pruning as prune
+from headrace.errors import ArchiveOwned
+remove = prune.remove
+def remove_and_sleep(folder, files):
+    remove(folder, files)
+    prune.remove = remove
+    os.kill(os.getpid(), signal.SIGSTOP)
+prune.remove = remove_and_sleep
+prune.pruning = partial(pruning, lease_s=1.0)
+try:
+    prune.prune_once(sys.argv[1], Terms(), confirm=True, now_ms=1 << 45)
+except ArchiveOwned as lost:
+    print(lost.detail)
+"""
+"""A prune that is stopped right after the first file that it removed."""
 DAYS = 30
 SEED = 11_22
 
@@ -158,3 +179,42 @@ def test_a_prune_of_an_object_store_waits_for_who_reads_it(
     assert [one.path for one in Archive.read(s3_url).bases] == [one.name for one in bases[4:]]
     assert verify(s3_url).findings == []
     assert not [name for name in folder.files() if name.startswith("hold-")]
+
+
+def test_a_prune_that_slept_removes_nothing_that_somebody_counts_on_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Server, s3_url: str
+) -> None:
+    """It had looked before the hold stood, and stood still for so long that the hold no longer waited for it."""
+    bases = write_daily(tmp_path / "whole", monkeypatch)
+    store, root = fsspec.core.url_to_fs(s3_url)
+    store.put(str(tmp_path / "whole"), root, recursive=True)
+    day = Archive.read(s3_url).segments
+    command = [sys.executable, "-c", SLEEPER, s3_url]
+    with subprocess.Popen(command, env=s3.env, stdout=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: state_of(process.pid) == "T", what="the prune to be stopped")
+        with hold(Folder(s3_url), day[10].name.last) as held:
+            assert held
+            left = files_below(s3_url)
+            assert [one.path for one in Archive.read(s3_url).bases] == [one.name for one in bases[1:]]
+            process.send_signal(signal.SIGCONT)
+            said, _ = process.communicate(timeout=60)
+            assert "was taken by another process" in said
+            assert process.returncode == 0
+            assert files_below(s3_url) == left
+            assert not prune_once(s3_url, Terms(), confirm=True, now_ms=1 << 45).refused, (
+                "the next one goes on"
+            )
+            assert [one.file for one in Archive.read(s3_url).segments] == [one.file for one in day[10:]]
+    assert verify(s3_url).findings == []
+
+
+def files_below(url: str) -> list[str]:
+    """All that an archive holds but the rights of prunes."""
+    store, root = fsspec.core.url_to_fs(url)
+    store.invalidate_cache()
+    return [one for one in sorted(store.find(root)) if "/prune-" not in one and "/hold-" not in one]
+
+
+def state_of(pid: int) -> str:
+    """A process's state as Linux has it; T: stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.backup.process import Outcome
+from headrace.errors import ServerUnreachable
 from tests.integration.backup.agents import (
+    AgentHere,
     backing_up,
     backup,
     entries_of,
@@ -18,6 +21,7 @@ from tests.integration.backup.agents import (
     post,
     registered,
 )
+from tests.proxy import Proxy
 from tests.rebuilding import rebuilt_in_place
 from tests.servers import ServerProcess, serving
 
@@ -77,3 +81,62 @@ def test_an_agent_that_is_stopped_writes_what_it_holds_without_a_server(
         delete_data(server)
         agent.stop()
     assert lsns_of(entries_of(tmp_path / "archive")) == lsns
+
+
+def test_a_feed_that_is_made_shortly_before_the_end_is_archived_and_rebuilt(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    """The server is asked for it at once: later there is nobody any more who could tell of it."""
+    archive = tmp_path / "archive"
+    (feed,) = registered(server, "f")
+    post(feed, 1, 2)
+    with AgentHere(server, archive) as agent:
+        agent.wait_held(2)
+        for name in ("g", "h"):
+            (made,) = registered(server, name)
+            post(made, 1, 3)
+        post(feed, 3, 1)
+        agent.wait_held(9)
+        agent.wait_told("f", "g", "h")
+        lsns = lsns_of(logged(server))
+        delete_data(server)
+        done = agent.stop()
+    assert isinstance(done, Outcome)
+    assert done.entries == 9
+    assert lsns_of(entries_of(archive)) == lsns
+    assert {one.feed for one in manifests_of(archive)[-1].registry} == {"f", "g", "h"}
+    rebuilt_in_place(archive, server.data_dir)
+    server.start()
+    assert lsns_of(logged(server)) == lsns
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_what_is_held_in_front_of_a_feed_that_nobody_told_of_is_archived(
+    server: ServerProcess, tmp_path: Path, first: int
+) -> None:
+    """The server's HTTP face was away from the moment on when the feed was made, and then all of it."""
+    archive = tmp_path / "archive"
+    (feed,) = registered(server, "f")
+    with (
+        Proxy("127.0.0.1", int(server.url.rpartition(":")[2])) as proxy,
+        AgentHere(server, archive, url=f"http://127.0.0.1:{proxy.port}") as agent,
+    ):
+        agent.wait_told("f")
+        proxy.cut()
+        if first:
+            post(feed, 1, first)
+        (new,) = registered(server, "new")
+        post(new, 1, 3)
+        post(feed, first + 1, 1)
+        agent.wait_held(first + 4)
+        lsns = lsns_of(logged(server))
+        delete_data(server)
+        done = agent.stop()
+    assert isinstance(done, ServerUnreachable)
+    assert f"the 4 entries from lsn={lsns[first]} on are NOT archived" in done.detail
+    assert "with that one begins new, " in done.detail
+    assert lsns_of(entries_of(archive)) == lsns[:first]
+    if first:
+        rebuilt_in_place(archive, server.data_dir)
+        server.start()
+        assert lsns_of(logged(server)) == lsns[:first]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.backup import gathering
-from headrace.backup.gathering import Finished, Gatherer, split
+from headrace.backup.gathering import Finished, Gatherer, front, split
 from headrace.entries.entry import Change
 from headrace.entries.lsn import Lsn
 from headrace.errors import JournalCorrupt
@@ -146,3 +146,24 @@ def test_what_split_returns_knows_its_ends() -> None:
     assert rest is not None
     assert (first.last_lsn, rest.first_lsn) == (Lsn(TS, 7, 2), Lsn(TS + 1, 7, 3))
     assert stored(first) + stored(rest) == stored(batch)
+
+
+def test_the_front_of_a_segment_is_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "_PART_BYTES", 1)
+    appends = appends_of([[1, 200], [0], [3, 4, 5]])
+    gatherer = Gatherer(1 << 20)
+    for one in appends:
+        assert list(gatherer.add(batch_of([one]))) == []
+    whole = gatherer.seal()
+    entries = contents([whole])
+    lsns = [Lsn.parse(bare_message_of(memoryview(one)).lsn) for one in entries]
+    assert len(whole.sealed.pieces) == 5
+    assert front(whole, lsns[0]) is None
+    for count in range(1, len(lsns)):
+        part = front(whole, lsns[count])
+        assert part is not None
+        assert contents([part]) == entries[:count]
+        assert (part.sealed.name.first, part.sealed.name.last) == (lsns[0], lsns[count - 1])
+    behind = front(whole, Lsn.from_int(int(lsns[-1]) + 1))
+    assert behind is not None
+    assert bytes_of(behind.sealed) == bytes_of(whole.sealed)

@@ -101,9 +101,11 @@ def test_what_is_lost_and_what_is_left_to_archive() -> None:
 
 def test_ids_are_known_where_the_history_is() -> None:
     histories = archived(1, 10)
-    assert histories.knows(runs(11, 1), {7: OLD}, {})
-    assert not histories.knows(runs(11, 1), {7: NEW}, {})
-    assert histories.knows(runs(11, 1), {7: NEW}, {7: view(NEW, 20)})
+    assert histories.stranger(runs(11, 1), {7: OLD}, {}) is None
+    assert histories.stranger(runs(11, 1), {7: NEW}, {}) == runs(11, 1)[0]
+    assert histories.stranger(runs(11, 1), {7: NEW}, {7: view(NEW, 20)}) is None
+    other = runs(1, 2, region=8)
+    assert histories.stranger([*runs(11, 1), *other], {7: OLD, 8: NEW}, {}) == other[0]
 
 
 def test_the_registry_as_manifests_have_it() -> None:

@@ -328,10 +328,39 @@ def test_the_command_refuses(old: Daily, tmp_path: Path, capsys: pytest.CaptureF
         shutil.rmtree(base)
     words = ["wal", "prune", "--wal-dir", old.url, "--confirm"]
     assert main([*words, "--json"]) == PruneRefused.exit_code == 3
-    assert json.loads(capsys.readouterr().out)["code"] == "prune-refused"
+    told = json.loads(capsys.readouterr().out)
+    assert told["code"] == "prune-refused"
+    assert "no base snapshot can be used" in told["refused"]
+    assert "no base snapshot can be used" in told["detail"]
+    assert {one["fate"]: one["goes"] for one in told["segments"]}["needed"] is False
+    assert told["anchor"] is None
+    assert main([*words[:-1], "--json"]) == 3, "what is not confirmed"
+    assert {**json.loads(capsys.readouterr().out), "confirmed": True} == told
+    assert main(words) == 3
+    said = capsys.readouterr()
+    assert "segments: 4 needed, 1 newest-segment, 7 too-young\n" in said.out
+    assert "bases: none\n" in said.out
+    assert "remove" not in said.out
+    assert "code: prune-refused" in said.err
     assert main([*words, "--retention-days", "30"]) == 0
     assert main([*words, "--retention-days", "nan"]) == 2
     assert main(["wal", "prune", "--wal-dir", str(tmp_path / "nowhere")]) == ArchiveUnavailable.exit_code == 4
+
+
+def test_a_refused_prune_names_nothing_that_it_removed(
+    old: Daily, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dead one's hold stays, too, and is not told as gone."""
+    (old.folder / "hold-1-dead.json").write_bytes(b"{}")
+    (old.folder / old.segments[7].name.manifest).write_bytes(b"{}")
+    words = ["wal", "prune", "--wal-dir", old.url, "--retention-days", "3", "--confirm", "--json"]
+    before = old.standing() | {"prune.lock"}
+    assert main(words) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert "something is missing that nobody has accepted" in told["refused"]
+    assert {one["fate"] for one in told["segments"]} >= {"blocked", "needed"}
+    assert (told["leftovers"], told["bytes"]) == ([], 0)
+    assert old.standing() == before
 
 
 def test_a_spare_segment_goes_before_what_it_overlaps(daily: Daily) -> None:

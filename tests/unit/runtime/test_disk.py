@@ -63,6 +63,18 @@ def test_lock_is_exclusive_and_ends_with_the_file(tmp_path: Path) -> None:
     second.close()
 
 
+def test_who_looks_at_a_lock_does_not_take_it(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.open(tmp_path / "lock", create=True).close()
+    with disk.open(tmp_path / "lock") as owner, disk.open(tmp_path / "lock", readonly=True) as looking:
+        assert not looking.is_locked()
+        assert owner.lock(), "it was let go at once"
+        assert looking.is_locked()
+        assert looking.is_locked()
+    with disk.open(tmp_path / "lock") as looking:
+        assert not looking.is_locked()
+
+
 def test_file_that_nobody_holds_is_closed(tmp_path: Path) -> None:
     file = Disk().open(tmp_path / "f", create=True)
     descriptor = file._fd

@@ -129,6 +129,21 @@ class Chain:
                 return start, base
         return None
 
+    def oldest_for(self, target: Lsn) -> tuple[Lsn, StoredBase | None] | None:
+        """Return the oldest start behind which nothing is missing up to ``target``, nothing that was accepted either.
+
+        Where each has accepted gaps in between, the newest one, as :meth:`start_for`; None if there is none.
+        """
+        for start, base in self.starts():
+            if (
+                start <= target
+                and self.reach(start) >= target
+                and (base is not None or target >= self._first)
+                and not self.holes(start, target)
+            ):
+                return start, base
+        return self.start_for(target)
+
     def gaps(self) -> list[Gap]:
         """Return all gaps in LSN order, accepted ones among them.
 

@@ -121,9 +121,10 @@ class RestorePlan:
         }
 
 
-def plan(archive: Archive, asked: Asked, snapshot: str = "auto") -> RestorePlan:
+def plan(archive: Archive, asked: Asked, snapshot: str = "auto", *, oldest: bool = False) -> RestorePlan:
     """Return how to restore what was asked for. ``snapshot``: ``auto``, or the address of a base's folder. With
-    ``auto``, a base that can't be used is passed over with a warning, and the next older one serves.
+    ``auto``, a base that can't be used is passed over with a warning, and the next older one serves. ``oldest``: with
+    ``auto``, begin as far back as the archive is whole, for who wants the entries themselves; else at the newest base.
 
     TargetUnreachable, naming the reachable windows, if the archive can't rebuild it; SegmentGap if entries may be missing
     below it; TargetInsideAppend; BaseCorrupt; SegmentCorrupt; IdentityNeeded; ArchiveUnavailable; InvalidRequest.
@@ -134,7 +135,7 @@ def plan(archive: Archive, asked: Asked, snapshot: str = "auto") -> RestorePlan:
         archive = archive.with_base(named[0])
     found = find(archive, asked)
     cut = _cut(archive, asked, found.lsn)
-    base, base_url = _base_for(archive, cut.lsn, named)
+    base, base_url = _base_for(archive, cut.lsn, named, oldest=oldest)
     start = base.lsn if base is not None else ZERO
     points = points_of(archive, start)
     place = points.last_at(cut.lsn)
@@ -239,10 +240,10 @@ def _named_base(archive: Archive, address: str) -> tuple[StoredBase, str]:
 
 
 def _base_for(
-    archive: Archive, target: Lsn, named: tuple[StoredBase, str] | None
+    archive: Archive, target: Lsn, named: tuple[StoredBase, str] | None, *, oldest: bool
 ) -> tuple[StoredBase | None, str]:
     if named is None:
-        chosen = archive.chain.start_for(target)
+        chosen = archive.chain.oldest_for(target) if oldest else archive.chain.start_for(target)
         if chosen is None:
             raise refusal(archive, target, f"lsn={target}")
         base = chosen[1]

@@ -15,16 +15,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from headrace.archive.files.folder import Folder
 from headrace.archive.moments.pruning import Held
-from headrace.archive.rights.lease import Holder, Lease, living
+from headrace.archive.rights.lease import LEASE_S, Holder, Lease, fence, living
+from headrace.archive.rights.locks import locked_soon
 from headrace.archive.rights.processes import ProcessMark, this_process
 from headrace.entries.lsn import ZERO, Lsn
-from headrace.errors import ArchiveFull, ArchiveOwned, ArchiveUnavailable, InvalidRequest, SetupMissing
+from headrace.errors import (
+    ArchiveFull,
+    ArchiveOwned,
+    ArchiveUnavailable,
+    HeadraceError,
+    InvalidRequest,
+    SetupMissing,
+)
 from headrace.runtime.disk import Disk, DiskFile
 from headrace.runtime.logs import get_logger
 from headrace.runtime.typed_json import decode_json
@@ -40,6 +48,11 @@ _LOOK_S: Final = 0.2
 _TRIES: Final = 20
 _FROM: Final = re.compile(r"(.*) from lsn=(\S+)", re.DOTALL)
 
+NOT_HELD: Final = (
+    "the archive was not held, as nothing can be written there: nothing kept what was read from being pruned"
+)
+"""What the outcome says of a restore whose :func:`hold` was not taken."""
+
 _log = get_logger("archive")
 
 
@@ -51,17 +64,28 @@ class _Reader(msgspec.Struct, frozen=True, rename="kebab"):
     process: ProcessMark
 
 
+class Check(Protocol):
+    """Raises ArchiveOwned if the right is lost. ``lately``: the answer of a moment ago will do, see :meth:`Lease.check`."""
+
+    def __call__(self, *, lately: bool = False) -> None:
+        """Return if the right is still this process's."""
+
+
 @contextmanager
-def hold(folder: Folder, lsn_from: Lsn, what: str = "restore") -> Iterator[bool]:
+def hold(folder: Folder, lsn_from: Lsn, what: str = "restore", *, needed: bool = False) -> Iterator[bool]:
     """Keep everything from ``lsn_from`` on from being pruned: the base at that LSN and what follows it. ZERO: everything.
 
     Waits for a prune that is at work. What was read of the archive before may be gone then, so **plan anew once it is
-    held**. Gives True. Where the archive can't be written it warns loudly and gives False: a restore must not fail for that.
-    ArchiveOwned if a prune hangs.
+    held**. Gives True. Where the archive can't be written it warns loudly and gives False: a restore must not fail for that,
+    and says :data:`NOT_HELD`. With ``needed`` it raises: ArchiveUnavailable, ArchiveFull, SetupMissing. On a full volume the
+    hold is one that holds everything. ArchiveOwned if a prune hangs.
     """
     try:
         taken = _standing(folder, lsn_from, what)
     except _NotTaken as error:
+        if needed:
+            detail = f"{folder.shown} can't be held, so what is being read might be pruned: {error}"
+            raise type(error.why)(detail, hint=error.why.advice) from None
         _log.warning(
             "archive not held: nothing keeps what is being read from being pruned",
             archive=folder.shown,
@@ -77,22 +101,26 @@ def hold(folder: Folder, lsn_from: Lsn, what: str = "restore") -> Iterator[bool]
 
 
 @contextmanager
-def pruning(folder: Folder) -> Iterator[Callable[[], None]]:
+def pruning(folder: Folder, *, lease_s: float = LEASE_S) -> Iterator[Check]:
     """Have the right to prune, which one process has at a time. Gives what raises ArchiveOwned once it is lost.
 
-    ArchiveOwned if another one prunes; ArchiveUnavailable.
+    ``lease_s``: as of an owner, for object stores. ArchiveOwned if another one prunes; ArchiveUnavailable.
     """
     if folder.local is None:
-        lease = Lease(folder, PRUNE, PRUNE)
+        lease = Lease(folder, PRUNE, PRUNE, lease_s=lease_s)
         try:
             yield lease.check
         finally:
             lease.release()
         return
     with folder.reaching(_PRUNE_LOCK), Disk().open(folder.local / _PRUNE_LOCK, create=True) as file:
-        if not _locked_soon(file):
+        if not locked_soon(file):
             raise ArchiveOwned(f"{folder.shown} is being pruned by another process")
-        yield lambda: None
+        yield _still
+
+
+def _still(*, lately: bool = False) -> None:
+    """A lock ends with its process, and not before."""
 
 
 class Holds(NamedTuple):
@@ -129,6 +157,10 @@ class _Taken(NamedTuple):
 class _NotTaken(Exception):
     """The archive can't be written, so nobody can hold it."""
 
+    def __init__(self, why: HeadraceError) -> None:
+        super().__init__(why.detail)
+        self.why = why
+
 
 def _standing(folder: Folder, lsn_from: Lsn, what: str) -> _Taken:
     """Take a hold that every later prune sees: once no prune is at work, its file is still there.
@@ -137,11 +169,12 @@ def _standing(folder: Folder, lsn_from: Lsn, what: str) -> _Taken:
     """
     for _ in range(_TRIES):
         try:
-            taken = _local(folder.local, lsn_from, what) if folder.local else _leased(folder, lsn_from, what)
-        except (ArchiveUnavailable, ArchiveFull, SetupMissing, OSError) as error:
-            raise _NotTaken(str(error)) from error
+            take = _leased if folder.local is None else _local
+            taken = take(folder, lsn_from, what)
+        except (ArchiveUnavailable, ArchiveFull, SetupMissing) as error:
+            raise _NotTaken(error) from error
         try:
-            _wait_for_prune(folder)
+            _wait_for_prune(folder, what)
             if taken.is_there():
                 return taken
         except BaseException:
@@ -154,12 +187,13 @@ def _standing(folder: Folder, lsn_from: Lsn, what: str) -> _Taken:
 # -- folders of this machine -------------------------------------------------------------------------------------------
 
 
-def _local(folder: Path, lsn_from: Lsn, what: str) -> _Taken:
-    disk = Disk()
+def _local(folder: Folder, lsn_from: Lsn, what: str) -> _Taken:
+    disk, root = Disk(), Path(folder.path(""))
     reader = _Reader(what, str(lsn_from), this_process())
     for _ in range(_TRIES):
-        path = folder / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}.json"
-        file = disk.open(path, create=True)
+        path = root / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}.json"
+        with folder.reaching(path.name):
+            file = disk.open(path, create=True)
         # A prune that looks in between takes it for a dead one's.
         if not (file.lock() and file.is_at(path)):
             file.close()
@@ -170,19 +204,26 @@ def _local(folder: Path, lsn_from: Lsn, what: str) -> _Taken:
             file.close()
 
         try:
-            file.write_at(0, msgspec.json.encode(reader) + b"\n")
-        except OSError:
+            with folder.reaching(path.name):
+                file.write_at(0, msgspec.json.encode(reader) + b"\n")
+        except ArchiveFull as full:
+            # The lock counts, not what the file says: a locked one that can't be read holds everything. A name still fits
+            # where no byte does, and it is on a full volume that somebody prunes.
+            _log.warning(
+                "all of the archive is held: its volume is full", archive=folder.shown, reason=full.detail
+            )
+        except HeadraceError:
             release()
             raise
         return _Taken(partial(file.is_at, path), release)
-    raise ArchiveUnavailable(f"no file in {folder} can be locked")
+    raise ArchiveUnavailable(f"no file in {folder.shown} can be locked")
 
 
 def _holder(path: Path) -> Held | None:
     """Return who holds by this file; None if nobody does any more. In doubt somebody holds everything."""
     try:
         with _opened(path) as file:
-            if file.lock():
+            if not file.is_locked():
                 return None
             data = file.read_at(0, 1 << 16)
     except FileNotFoundError:
@@ -201,15 +242,6 @@ def _opened(path: Path) -> DiskFile:
         return Disk().open(path)
     except PermissionError:
         return Disk().open(path, readonly=True)
-
-
-def _locked_soon(file: DiskFile) -> bool:
-    """Lock the file, past those who only look whether it is locked."""
-    for _ in range(_TRIES):
-        if file.lock():
-            return True
-        time.sleep(_LOOK_S / 10)
-    return False
 
 
 # -- object stores -----------------------------------------------------------------------------------------------------
@@ -241,20 +273,21 @@ def _is_dead(folder: Folder, name: str, marks: set[str]) -> bool:
 # -- both --------------------------------------------------------------------------------------------------------------
 
 
-def _wait_for_prune(folder: Folder) -> None:
+def _wait_for_prune(folder: Folder, what: str) -> None:
     until = time.monotonic() + _WAIT_S_MAX
-    while _is_pruned(folder):
+    while _is_pruned(folder, what):
         if time.monotonic() > until:
             raise ArchiveOwned(f"{folder.shown} is being pruned by another process, for an hour already")
         time.sleep(_LOOK_S)
 
 
-def _is_pruned(folder: Folder) -> bool:
+def _is_pruned(folder: Folder, what: str) -> bool:
     if folder.local is None:
-        return bool(living(folder, f"{PRUNE}-"))
+        # A prune that sleeps looked before this hold stood, and would go on when it wakes.
+        return not fence(folder, PRUNE, f"{what}, which waits for prunes")
     try:
         with _opened(folder.local / _PRUNE_LOCK) as file:
-            return not file.lock()
+            return file.is_locked()
     except FileNotFoundError:
         return False
     except OSError as error:

@@ -79,6 +79,7 @@ class Lease:
         self._said = Holder(
             LEASE.written_as, LEASE.readable_from, what, uuid4().hex, 0, lease_s, this_process()
         )
+        self._moved_s = 0.0
         self._number = 0 if unique else self._free_number()
         try:
             self._move()
@@ -89,9 +90,14 @@ class Lease:
         self._thread = threading.Thread(target=self._keep, name=f"lease {stem}", daemon=True)
         self._thread.start()
 
-    def check(self) -> None:
-        """Return if the right is still this process's: asks the store. ArchiveOwned if not; ArchiveUnavailable."""
+    def check(self, *, lately: bool = False) -> None:
+        """Return if the right is still this process's: asks the store. ArchiveOwned if not; ArchiveUnavailable.
+
+        ``lately``: it need not ask if the answer was yes within half a lease; nobody takes a right that moved so lately.
+        """
         with self._lock:
+            if lately and not self._ended and time.monotonic() - self._moved_s < self._said.lease_s / 2:
+                return
             self._move()
 
     def release(self) -> None:
@@ -124,7 +130,7 @@ class Lease:
         """Make the next number and take those before away. ArchiveOwned if another one is in the way, or ahead."""
         if self._ended:
             raise ArchiveOwned(f"{self._folder.shown} {self._ended}")
-        number = self._number + 1
+        number, begun_s = self._number + 1, time.monotonic()
         try:
             # The same bytes each time it is tried: an answer that got lost does no harm.
             put_new(self._folder, _name(self._stem, number), [self._document(number)])
@@ -135,7 +141,7 @@ class Lease:
             with suppress(ArchiveUnavailable):
                 remove(self._folder, [_name(self._stem, number)])
             raise self._lost()
-        self._number = number
+        self._number, self._moved_s = number, begun_s
         with suppress(ArchiveUnavailable):  # the next time, then
             remove(self._folder, [_name(self._stem, older) for older in numbers if older < number])
 
@@ -187,6 +193,22 @@ def living(folder: Folder, prefix: str, *, wait: Callable[[float], None] = time.
     known at once. ArchiveUnavailable; FormatTooNew.
     """
     return _watch(folder, prefix, wait)[0]
+
+
+def fence(folder: Folder, stem: str, what: str) -> bool:
+    """Tell whether nobody has that right, nor will go on as if he had: False if somebody has it.
+
+    An abandoned one is taken, by who is ``what``, and given up: a process that slept finds another one's number in its way
+    when it wakes. ArchiveOwned if who has it can't be told; ArchiveUnavailable; FormatTooNew; SetupMissing.
+    """
+    one = _standings(folder, f"{stem}-").get(stem)
+    if one is None or _is_over(one):
+        return True
+    try:
+        Lease(folder, stem, what).release()
+    except ArchiveOwned:
+        return False
+    return True
 
 
 def _watch(folder: Folder, prefix: str, wait: Callable[[float], None]) -> tuple[list[Holder], dict[str, int]]:

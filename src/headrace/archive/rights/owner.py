@@ -19,6 +19,7 @@ import msgspec
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.writing import sweep
 from headrace.archive.rights.lease import LEASE_S, Lease, living
+from headrace.archive.rights.locks import locked_soon
 from headrace.errors import ArchiveOwned, ArchiveUnavailable
 from headrace.runtime.disk import Disk, DiskFile
 
@@ -86,7 +87,7 @@ def owner_of(folder: Folder) -> str:
     if not (path := folder.local / LOCK).exists():
         return ""
     with folder.reaching(LOCK), Disk().open(path, readonly=True) as lock:
-        return "" if lock.lock() else _said(lock)
+        return _said(lock) if lock.is_locked() else ""
 
 
 def _said(lock: DiskFile) -> str:
@@ -109,7 +110,7 @@ class _LockedFile:
         self._path = folder / LOCK
         self._file: DiskFile | None = disk.open(self._path, create=True)
         self._shown = str(folder)
-        if not self._file.lock():
+        if not locked_soon(self._file):  # a rebuild looks who writes here
             found = _said(self._file)
             self.release()
             raise ArchiveOwned(f"{folder} belongs to another process: {found}")

@@ -177,7 +177,7 @@ class _Rebuild:
         if free < needed:
             raise StoreUnavailable(
                 f"{draft.parent}: {free:,} bytes are free, and the data folder takes up to {needed:,}",
-                hint="Make room, or name a folder on a larger volume.",
+                hint="Make room, name a folder on a larger volume, or begin at a newer base snapshot: --snapshot.",
             )
 
     def _appends(self) -> Iterator[StoredAppend]:

@@ -141,7 +141,7 @@ def make_base(
         begun = fetch(url, terms.identity, middle_of(Archive.read(url, terms.identity)), publishers)
     middle = publishers is not None
     first = planned(url, terms.identity, at, terms.previous, middle=middle)
-    with hold(folder, first[1].after_lsn, "snapshot create"):
+    with hold(folder, first[1].after_lsn, "snapshot create", needed=True):
         archive, found = planned(url, terms.identity, at, terms.previous, middle=middle)
         known = known_base(folder, found.target_lsn)
         if known is not None:

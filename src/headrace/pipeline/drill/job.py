@@ -24,7 +24,7 @@ from headrace.archive.files.folder import Folder
 from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.planning import plan
 from headrace.archive.moments.target import Asked
-from headrace.archive.rights.holds import hold
+from headrace.archive.rights.holds import NOT_HELD, hold
 from headrace.entries.hlc import LOGICAL_BITS
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import ArchiveFull, TargetInsideAppend, TargetUnreachable
@@ -69,7 +69,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     nothing it is false. ``left_out``: feeds whose keys and values alone are no exact state. ``restore_seconds``: the
     recovery time, without Spark's start, for ``restore_bytes`` of base and segments.
     ``newest_time_ms``: of the last entry that the archive can restore, ``recovery_point_seconds`` before now: what would
-    be lost if all but the archive were. Times are UTC milliseconds.
+    be lost if all but the archive were. ``warnings``: what else is to be known. Times are UTC milliseconds.
     """
 
     equal: bool
@@ -93,6 +93,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     newest_lsn: str
     newest_time_ms: int
     recovery_point_seconds: float
+    warnings: list[str]
 
 
 def drill(
@@ -118,7 +119,7 @@ def drill(
         if scratch:
             folder.chmod(Path(scratch).stat().st_mode & 0o777)  # workers of another user write there too
         # The fold begins at the archive's oldest start, so all of it is kept from being pruned meanwhile.
-        with hold(Folder(absolute_folder(url)), ZERO, "drill"):
+        with hold(Folder(absolute_folder(url)), ZERO, "drill") as held:
             choice = random.Random(seed)
             earlier = Archive.read(absolute_folder(url), absolute_file(identity))
             outcome, chosen, last = _restored(
@@ -153,6 +154,7 @@ def drill(
             newest_lsn=str(newest),
             newest_time_ms=newest.committed_at_ms,
             recovery_point_seconds=round(time.time() - newest.committed_at_ms / 1000, 3),
+            warnings=[] if held else [NOT_HELD],
         )
     except ArchiveFull as full:
         raise ArchiveFull(full.detail, hint=_LARGER) from None

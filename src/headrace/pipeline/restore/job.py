@@ -1,7 +1,7 @@
 """A restore, from the plan to the outcome. Called by ``headrace wal restore``, the drill and tests.
 
-Order: plan, look at OUT, hold the archive, plan again, read and verify every byte that the plan names, and only then
-write; what was written is checked before it gets its names. Any failure leaves OUT as it was.
+Order: plan, look at OUT, hold the archive, plan again, look at OUT's room, read and verify every byte that the plan
+names, and only then write; what was written is checked before it gets its names. Any failure leaves OUT as it was.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from pyspark.sql import SparkSession
 from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.planning import RestorePlan, plan
 from headrace.archive.moments.target import Asked
-from headrace.archive.rights.holds import hold
+from headrace.archive.rights.holds import NOT_HELD, hold
 from headrace.errors import QueryFailed
 from headrace.pipeline.addresses import absolute_file, absolute_folder
 from headrace.pipeline.failures import error_of
 from headrace.pipeline.restore.keys import restore_kv
 from headrace.pipeline.restore.out import Out, check_out, no_room, unwritable
 from headrace.pipeline.restore.outcome import Outcome, RestoredHistory
+from headrace.pipeline.restore.room import check_room, room_of
 from headrace.pipeline.restore.surveying import TELLING, joined, survey_base, survey_segments
 from headrace.pipeline.restore.tables import ENTRIES_MAX, restore_tables
 from headrace.pipeline.restore.work import Work, check_survey, work_of
@@ -74,7 +75,7 @@ def planned(request: Request) -> tuple[Archive, RestorePlan]:
 def checked(request: Request) -> tuple[Archive, RestorePlan]:
     """Return the same, and say before Spark is started that OUT is not empty (OutNotEmpty) or has no room (ArchiveFull)."""
     archive, found = planned(request)
-    base = found.base.manifest.files if found.base is not None else ()
+    base = found.base.manifest.files if found.base is not None and not request.feeds else ()
     check_out(local_folder(request.out), sum(one.size for one in base))
     return archive, found
 
@@ -89,8 +90,8 @@ def restore(spark: SparkSession, request: Request, tell: Tell | None = None) -> 
     started = time.monotonic()
     archive, first = checked(request)
     try:
-        with hold(archive.folder, first.after_lsn):
-            outcome = _held(spark, request, tell, started)
+        with hold(archive.folder, first.after_lsn) as held:
+            outcome = _held(spark, request, tell, started, [] if held else [NOT_HELD])
     except (PySparkException, Py4JJavaError, QueryFailed) as failure:
         error = error_of(failure)
         is_full = _NO_ROOM in str(failure)
@@ -100,11 +101,18 @@ def restore(spark: SparkSession, request: Request, tell: Tell | None = None) -> 
     return outcome
 
 
-def _held(spark: SparkSession, request: Request, tell: Tell | None, started: float) -> Outcome:
+def _held(
+    spark: SparkSession, request: Request, tell: Tell | None, started: float, warnings: list[str]
+) -> Outcome:
     archive, found = planned(request)  # anew: a prune may have gone on until the archive was held
     url, identity = absolute_folder(request.archive), absolute_file(request.identity)
     work = work_of(spark, archive, found, url=url, identity=identity, only=request.feeds)
     watching = Watching(spark, work.bytes, tell)
+    base = found.base.manifest if found.base is not None else None
+    pieces_of = request.entries_max if request.kind is Kind.TABLES else None
+    warnings += check_room(
+        local_folder(request.out), room_of(base, work.parts, work.feeds, pieces_of=pieces_of)
+    )
     with Out(local_folder(request.out)) as out:
         feeds = _made(work, request, out.writing, watching)
         outcome = Outcome(
@@ -114,7 +122,7 @@ def _held(spark: SparkSession, request: Request, tell: Tell | None, started: flo
             target_lsn=str(found.target_lsn),
             plan=found.document(),
             feeds=feeds,
-            warnings=[*found.warnings, *_warnings(work, feeds)],
+            warnings=[*warnings, *found.warnings, *_warnings(work, feeds)],
             bytes=work.bytes,
             seconds=round(time.monotonic() - started, 3),
         )

@@ -28,7 +28,7 @@ from headrace.wire.columns import arrow_ints
 
 _STRETCHES: Final = 1_000
 """So finely a feed's rows are counted, to be cut into pieces."""
-_DIRECT_MAX: Final = 2
+DIRECT_MAX: Final = 2
 """Up to so many pieces are read from the base itself, each by reading all of it."""
 _TASKS_MAX: Final = 200
 FOLDER: Final = "_base"
@@ -58,7 +58,7 @@ def base_pieces(
         return
     base = _mine(work, base)
     pieces = _pieces(work, base, entries_max)
-    if len(pieces) <= _DIRECT_MAX:
+    if len(pieces) <= DIRECT_MAX:
         yield [
             (
                 one,

@@ -209,6 +209,25 @@ def test_a_full_volume_is_left_empty(spark: SparkSession, tmp_path: Path) -> Non
         assert names_in(tmp_path / "volume") == []
 
 
+def test_a_volume_that_may_be_too_small_is_told_of_and_not_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The log is larger than the volume, and what it leaves of its keys is not."""
+    history, archive = History(), tmp_path / "wal"
+    values = random.Random(7)
+    for number in range(30):
+        rows = [Change(values.randbytes(1000), key=b"%d" % one) for one in range(200)]
+        history.append(VM, *rows, ts=number)
+    history.write(archive, 15)
+    with small_volume(tmp_path / "volume") as mounted:
+        assert mounted, "run this test where a volume may be mounted"
+        outcome = restored(spark, archive, tmp_path / "volume" / "out", history.appends[-1].lsns[-1])
+        assert [one.rows for one in outcome.feeds] == [200]
+        (warning,) = (one for one in outcome.warnings if "had room for" in one)
+        size = sum(one.stat().st_size for one in archive.glob("*.bin"))
+        assert f"base and segments have {size:,}" in warning
+
+
 def test_a_folder_that_the_disk_does_not_make_is_named(spark: SparkSession, tmp_path: Path) -> None:
     history, archive, last = small_history(), tmp_path / "wal", small_history().appends[-1].lsns[-1]
     history.write(archive, 4)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ from headrace.archive.files.folder import Folder
 from headrace.archive.files.writing import remove
 from headrace.archive.rights.holds import hold, holders, pruning
 from headrace.entries.lsn import ZERO, Lsn
-from headrace.errors import ArchiveOwned
+from headrace.errors import ArchiveOwned, ArchiveUnavailable
 from headrace.runtime.disk import Disk, DiskFile
+from tests.fault.volumes import small_volume
 from tests.waiting import wait_until
 
 LSN = Lsn(5 << 18, 7, 9)
@@ -33,6 +36,14 @@ with hold(Folder(sys.argv[1]), Lsn.parse(sys.argv[2])) as held:
 
 def holds_of(folder: Path) -> list[Path]:
     return sorted(folder.glob("hold-*"))
+
+
+def fill(path: Path) -> None:
+    """Write this file until its volume is full, to the last byte."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(1 << 12)):
+            pass
+    assert shutil.disk_usage(path.parent).free == 0
 
 
 def test_a_hold_is_seen_while_it_lasts(tmp_path: Path) -> None:
@@ -80,6 +91,32 @@ def test_an_archive_that_cant_be_written_is_read_nevertheless(capfd: pytest.Capt
     with hold(Folder("/proc/self"), LSN) as held:
         assert not held
     assert "archive not held" in "".join(capfd.readouterr())
+
+
+def test_on_a_full_volume_everything_is_held(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with small_volume(tmp_path / "volume") as mounted:
+        assert mounted, "run this test where a volume may be mounted"
+        root = tmp_path / "volume"
+        fill(root / "filler")
+        folder = Folder(str(root))
+        with hold(folder, LSN, needed=True) as held:
+            assert held
+            assert holds_of(root)[0].stat().st_size == 0
+            with pruning(folder):
+                ((who, lsn_from),), dead = holders(folder)
+            assert (lsn_from, dead) == (ZERO, [])
+            assert "can't be read" in who
+        assert holders(folder) == ([], [])
+        assert holds_of(root) == []
+    assert "all of the archive is held" in "".join(capfd.readouterr())
+
+
+def test_who_needs_the_hold_does_not_go_on_without() -> None:
+    with (
+        pytest.raises(ArchiveUnavailable, match="/proc/self can't be held"),
+        hold(Folder("/proc/self"), LSN, needed=True),
+    ):
+        pytest.fail("it was not held")
 
 
 def test_one_process_prunes(tmp_path: Path) -> None:

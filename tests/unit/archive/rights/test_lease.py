@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.writing import put_new, remove
-from headrace.archive.rights.lease import Holder, Lease, living
+from headrace.archive.rights.lease import Holder, Lease, fence, living
 from headrace.archive.rights.owner import owner_of, take
 from headrace.archive.rights.processes import ProcessMark, this_process
 from headrace.errors import (
@@ -239,3 +239,42 @@ def test_a_store_that_shows_half_a_file_is_refused() -> None:
     folder.store = type("Sftp", (MemoryFileSystem,), {"protocol": "sftp"})(skip_instance_cache=True)
     with pytest.raises(SetupMissing, match="half-written"):
         put_new(folder, "file", [b"x"])
+
+
+def test_an_answer_of_a_moment_ago_will_do_until_the_right_is_lost(folder: Folder) -> None:
+    lease = Lease(folder, "prune", "prune", lease_s=LONG_S)
+    lease.check(lately=True)
+    assert files(folder) == [name(1, "prune")], "nobody was asked"
+    other = msgspec.json.decode(folder.read(name(1, "prune")), type=Holder)
+    put_new(folder, name(2, "prune"), [msgspec.json.encode(replace(other, number=2, holder="another"))])
+    with pytest.raises(ArchiveOwned):
+        lease.check()
+    with pytest.raises(ArchiveOwned):
+        lease.check(lately=True)
+
+
+def test_an_abandoned_right_is_fenced(folder: Folder) -> None:
+    assert fence(folder, "prune", "restore")
+    assert files(folder) == [], "nobody had it"
+    lease = Lease(folder, "prune", "prune", lease_s=LONG_S)
+    asleep = replace(
+        msgspec.json.decode(folder.read(name(1, "prune")), type=Holder),
+        process=ProcessMark("elsewhere", 7),
+        lease_s=0.2,
+    )
+    remove(folder, [name(1, "prune")])
+    put_new(folder, name(1, "prune"), [msgspec.json.encode(asleep)])
+    assert fence(folder, "prune", "restore")
+    left = files(folder)
+    with pytest.raises(ArchiveOwned, match="was taken by another process"):
+        lease.check()
+    assert fence(folder, "prune", "restore")
+    assert files(folder) == left, "it was given up, which is known at once"
+
+
+def test_a_right_that_somebody_has_is_not_fenced(folder: Folder) -> None:
+    lease = Lease(folder, "prune", "prune", lease_s=1.0)
+    assert not fence(folder, "prune", "restore")
+    lease.check()
+    lease.release()
+    assert fence(folder, "prune", "restore")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from headrace.archive.files.writing import TEMPORARY
 from headrace.archive.rights.owner import LOCK, owner_of, take
 from headrace.archive.rights.processes import ProcessMark, has_ended, this_process
 from headrace.errors import ArchiveOwned
+from headrace.runtime.disk import DiskFile
 from tests.waiting import wait_until
 
 
@@ -43,6 +46,54 @@ def test_who_owns_a_folder_is_told_without_taking_it(tmp_path: Path) -> None:
     assert owner_of(folder) == "", "the file stays, the lock does not"
     with take(folder):
         pass
+
+
+def test_who_looks_for_an_owner_does_not_keep_the_next_one_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look goes on for as long as the machine lets it, here until the agent that starts has met it."""
+    folder, plain = Folder(str(tmp_path)), DiskFile.lock
+    take(folder).release()
+    looking = (tmp_path / LOCK).open()
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    met: list[bool] = []
+
+    def lock(file: DiskFile) -> bool:
+        got = plain(file)
+        met.append(got)
+        looking.close()
+        return got
+
+    monkeypatch.setattr(DiskFile, "lock", lock)
+    with take(folder) as owner:
+        assert met[:2] == [False, True]
+        owner.check()
+
+
+def test_an_archive_is_taken_while_others_look_all_the_time(tmp_path: Path) -> None:
+    """Who looks meets nobody but the owner: neither does he tell of another one who looks."""
+    folder, over, told = Folder(str(tmp_path)), threading.Event(), set[str]()
+    take(folder).release()
+
+    def look() -> None:
+        while not over.is_set():
+            told.add(owner_of(folder))
+
+    looking = [threading.Thread(target=look) for _ in range(2)]
+    for one in looking:
+        one.start()
+    try:
+        for _ in range(50):
+            wait_until(lambda: told, what="looks")
+            told.clear()
+        assert told <= {""}
+        for _ in range(50):
+            with take(folder) as owner:
+                owner.check()
+    finally:
+        over.set()
+        for one in looking:
+            one.join()
 
 
 def test_an_owner_sweeps_what_the_dead_left(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from headrace.archive.files.settling import prepare, put_segment
 from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.planning import plan
 from headrace.archive.moments.target import Asked
+from headrace.archive.rights.holds import NOT_HELD
 from headrace.backup.rebuilding.rebuild import rebuild
 from headrace.errors import IdentityNeeded, JournalCorrupt, LsnNotAvailable, SequenceNotAvailable
 from headrace.log.files.examine import examine
@@ -29,7 +31,18 @@ from headrace.wire.entry import digest
 from headrace.wire.kwal import Sealed
 from headrace.wire.kwal_manifest import Manifest
 from tests.bench import AGENT, Bench, half
-from tests.rebuilding import Backup, archive, check_whole, feed_of, means, opened, rebuilt, stream
+from tests.fault.volumes import small_volume
+from tests.rebuilding import (
+    Backup,
+    archive,
+    check_whole,
+    feed_of,
+    means,
+    opened,
+    rebuilt,
+    rebuilt_in_place,
+    stream,
+)
 
 
 @pytest.fixture
@@ -231,3 +244,17 @@ def test_damaged_start_is_never_made_again_as_that_of_an_empty_journal(bench: Be
     finally:
         findings.close()
         repair.close()
+
+
+def test_an_archive_that_cant_be_held_is_rebuilt_from_and_the_outcome_says_so(
+    bench: Bench, tmp_path: Path
+) -> None:
+    with small_volume(tmp_path / "volume") as mounted:
+        assert mounted, "run this test where a volume may be mounted"
+        backup = Backup(tmp_path / "volume" / "archive")
+        bench.register("f")
+        bench.append("f", *"abc")
+        backup.take(bench)
+        assert rebuilt_in_place(backup.folder, tmp_path / "held").warnings == ()
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path / "volume")], check=True)
+        assert rebuilt_in_place(backup.folder, tmp_path / "not-held").warnings == (NOT_HELD,)

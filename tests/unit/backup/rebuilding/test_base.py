@@ -28,6 +28,7 @@ from headrace.log.schemas.entries import SchemaName
 from headrace.wire.base_manifest import MANIFEST, BaseFeed, BaseFile, BaseManifest, base_folder, encode_base
 from headrace.wire.entry import digest
 from headrace.wire.kwal_columns import Segment, Wanted
+from headrace.wire.kwal_manifest import Manifest
 from tests.bench import AGENT, Bench, half
 from tests.rebuilding import (
     OTHER,
@@ -38,6 +39,7 @@ from tests.rebuilding import (
     feed_of,
     means,
     opened,
+    rebuilt_in_place,
     registry,
     stream,
 )
@@ -239,3 +241,53 @@ def test_target_at_the_base_itself(bench: Bench, tmp_path: Path) -> None:
         again.register("kept")
         assert again.append("kept", "x").first_sequence_id == 6
     assert str(feed_of(made, "kept").discarded) == "6 to 8"
+
+
+class Long:
+    """Six entries in three segments, a base at the second entry and one at the fifth."""
+
+    def __init__(self, bench: Bench, folder: Path) -> None:
+        self.folder, self.bench = folder, bench
+        backup = Backup(folder)
+        bench.register("f")
+        self.segments = []
+        for number in range(3):
+            bench.append("f", f"{number}a")
+            bench.append("f", f"{number}b")
+            self.segments += backup.take(bench)
+        self.lsns = [one.lsn for one in stream(bench)]
+        self.bases = [put_base(folder, self.lsns[at], bench) for at in (1, 4)]
+
+    def rebuilt(self, data_dir: Path, *words: str, target: Lsn | None = None) -> list[Lsn]:
+        """The entries of a journal that is rebuilt from it."""
+        rebuilt_in_place(self.folder, data_dir, target, *words)
+        with opened(data_dir) as again:
+            return [one.lsn for one in stream(again)]
+
+    def lose(self, segment: Manifest) -> None:
+        """Take a segment away."""
+        (self.folder / segment.segment).unlink()
+        (self.folder / segment.name.manifest).unlink()
+
+
+def test_a_journal_has_all_entries_however_new_the_newest_base_is(bench: Bench, tmp_path: Path) -> None:
+    long = Long(bench, tmp_path / "archive")
+    assert long.rebuilt(tmp_path / "whole") == long.lsns
+    assert long.rebuilt(tmp_path / "earlier", target=long.lsns[4]) == long.lsns[:5]
+    assert long.rebuilt(tmp_path / "named", "--snapshot", str(long.bases[1])) == long.lsns[5:]
+    long.lose(long.segments[0])
+    assert long.rebuilt(tmp_path / "pruned") == long.lsns[2:], "from the older base on"
+
+
+def test_a_journal_begins_behind_an_accepted_gap_as_late_as_the_base_that_needs_none(
+    bench: Bench, tmp_path: Path
+) -> None:
+    long = Long(bench, tmp_path / "archive")
+    long.lose(long.segments[1])
+    gap = AcceptedGap(
+        after=str(long.lsns[1]), before=str(long.lsns[4]), reason="a bad disk", by="a@b", at_ms=0
+    )
+    (long.folder / gap_file(gap)).write_bytes(encode_gap(gap))
+    assert long.rebuilt(tmp_path / "new") == long.lsns[5:]
+    made = rebuilt_in_place(long.folder, tmp_path / "again")
+    assert not feed_of(made, "f").lost_in_gaps
