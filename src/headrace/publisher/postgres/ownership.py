@@ -32,7 +32,7 @@ from headrace.publisher.postgres.copying import begin_copy
 from headrace.publisher.postgres.look import Place
 
 _ENSURE: Final = "INSERT INTO headrace.headrace_owner (feed) VALUES (%s) ON CONFLICT (feed) DO NOTHING"
-"""Its column is named, so that it fails without the primary key: where a dump is being restored, the rows are yet to come."""
+"""Its column is named, so that it fails without the primary key: in a dump that is being restored rows are yet to come."""
 _LOCK: Final = "SELECT FROM headrace.headrace_owner WHERE feed = %s FOR UPDATE"
 _SELECT: Final = """
 SELECT o.feed, o.agent_id, o.epoch, o.incarnation, coalesce(p.next_sequence_id, 0), coalesce(p.processed_next, 0),
