@@ -22,6 +22,7 @@ from headrace.wire.base_manifest import (
     encode_base,
 )
 from headrace.wire.kwal import Sealed
+from headrace.wire.kwal_left_open import LeftOpen
 from tests.kwal import INCARNATION, TS, Stamped, manifest_of, sealed, stamped, write
 
 FEEDS = {7: "vmapi::vm", 8: "shop::orders", 9: "shop"}
@@ -41,7 +42,7 @@ class Append(NamedTuple):
 
 
 class Known(NamedTuple):
-    """An entry, as the model sees it."""
+    """An entry, as the model sees it. ``anew``: the entry before it of its transaction's name, if any, was a last one."""
 
     lsn: Lsn
     region: int
@@ -50,6 +51,7 @@ class Known(NamedTuple):
     tx_last: bool
     append_end: bool
     source_ms: int
+    anew: bool
 
 
 class History:
@@ -61,6 +63,7 @@ class History:
         self.ends: list[int] = []
         """Per append: how many entries there are up to its end."""
         following: dict[int, int] = {}
+        ended: dict[tuple[int, str], bool] = {}
         clock = 0
         for append in appends:
             clock = max(clock + 1, (append.ms << 18))
@@ -81,7 +84,11 @@ class History:
             for at, (tx, last) in enumerate(append.entries):
                 lsn = Lsn(TS + clock, append.region, first + at)
                 end = at == len(append.entries) - 1
-                self.entries.append(Known(lsn, append.region, first + at, tx, last, end, append.source_ms))
+                anew = ended.get((append.region, tx), True)
+                ended[append.region, tx] = last
+                self.entries.append(
+                    Known(lsn, append.region, first + at, tx, last, end, append.source_ms, anew)
+                )
             self.ends.append(len(self.entries))
 
     def segments(self, cuts: Sequence[int]) -> list[Sealed]:
@@ -106,12 +113,13 @@ def write_archive(
     ``bases``: of each, all entries up to it. ``accepted``: gaps, by their ends.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    near: dict[int, int] = {}
+    left = LeftOpen()
     for at, segment in enumerate(segments):
-        manifest = manifest_of(segment, before=segments[at - 1] if at else None)
-        near |= {one.region_id: one.last_sequence_id for one in manifest.feeds}
+        manifest = manifest_of(segment, before=segments[at - 1] if at else None, left=left)
         if old:
-            unsaid = tuple(replace(one, ends_whole=None) for one in manifest.feeds)
+            unsaid = tuple(
+                replace(one, ends_whole=None, left_open=None, continued=None) for one in manifest.feeds
+            )
             manifest = replace(manifest, feeds=unsaid)
         if at not in lost:
             write(folder, segment, None if at in untold else manifest)
@@ -164,13 +172,14 @@ def write_base(
 
 
 PAUSE_MAX_MS = 600_000
-"""A transaction without a last entry, of which nothing more comes for longer than this, counts as ended."""
+"""A transaction without a last entry, of which nothing more comes, counts as ended once the log went on for longer."""
 
 
-def is_whole(entries: Sequence[Known], at: int) -> bool:
+def is_whole(entries: Sequence[Known], at: int, *, old: bool = False) -> bool:
     """Tell whether a cut behind entry ``at`` tears neither an append nor a transaction; looks at everything.
 
-    A transaction is a name in a feed, up to its last entry, whatever is between; it goes on where nobody can know.
+    A transaction is a name in a feed, up to its last entry, whatever is between and for however long; it goes on where nobody
+    can know. Manifests tell of one whose last entry is lost that it ended, those of ``old`` agents do not.
     """
     if not entries[at].append_end:
         return False
@@ -179,8 +188,8 @@ def is_whole(entries: Sequence[Known], at: int) -> bool:
             continue
         ms = entry.lsn.committed_at_ms
         same = [one for one in entries[place + 1 :] if (one.region, one.tx) == (entry.region, entry.tx)]
-        if same:
-            goes_on = same[0].lsn.committed_at_ms - ms <= PAUSE_MAX_MS and entries.index(same[0]) > at
+        if same and (old or not same[0].anew):
+            goes_on = entries.index(same[0]) > at
         else:
             goes_on = entries[-1].lsn.committed_at_ms - ms <= PAUSE_MAX_MS
         if goes_on:
@@ -188,9 +197,9 @@ def is_whole(entries: Sequence[Known], at: int) -> bool:
     return True
 
 
-def last_whole(entries: Sequence[Known], at: int) -> int:
+def last_whole(entries: Sequence[Known], at: int, *, old: bool = False) -> int:
     """Return the greatest place at or below ``at`` where the log may be cut; -1 if there is none."""
-    return next((place for place in range(at, -1, -1) if is_whole(entries, place)), -1)
+    return next((place for place in range(at, -1, -1) if is_whole(entries, place, old=old)), -1)
 
 
 T0 = TS >> 18

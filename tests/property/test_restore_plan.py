@@ -29,7 +29,7 @@ from tests.scale import scaled
 
 _TX = st.sampled_from(["", "", "A", "B", "C"])
 _LATE = st.integers(0, 6).map(lambda one: one % 2 + one // 2 * PAUSE_MAX_MS // 2)
-"""Times around which an unfinished transaction counts as ended."""
+"""Times around which a transaction counts as ended that nothing more comes of, and over which one that goes on is open."""
 
 
 class Case(NamedTuple):
@@ -160,7 +160,8 @@ class Model:
         start = self.start_for(at)
         assert start is not None
         entries = self._known(at)
-        place = last_whole([one for _, one in entries], len([1 for number, _ in entries if number <= at]) - 1)
+        many = len([1 for number, _ in entries if number <= at])
+        place = last_whole([one for _, one in entries], many - 1, old=self.old)
         return entries[place][0] if place >= 0 else start if start >= 0 else None
 
     def _known(self, at: int) -> list[tuple[int, Known]]:

@@ -283,7 +283,7 @@ class Agent:
 
     async def _write(self, finished: Finished, given: Given) -> None:
         self._archiving.set_waiting(finished.sealed.entries, what="the archive to take a segment")
-        runs = await asyncio.to_thread(surveyed, finished)
+        runs = await asyncio.to_thread(surveyed, finished, self._deposits.histories)
         feeds = await self.registry.for_segment(
             lambda known: self._deposits.histories.knows(runs, given.incarnations, known),
             self._stop,

@@ -15,6 +15,7 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import BackupGap
 from headrace.wire.documents import FeedView
 from headrace.wire.kwal_feeds import FeedRun
+from headrace.wire.kwal_left_open import LeftOpen
 from headrace.wire.kwal_manifest import FeedRange, Manifest, RegisteredFeed
 
 _HALF: Final = 0xFFFFFFFF
@@ -27,6 +28,7 @@ class Histories:
     def __init__(self, manifests: Iterable[Manifest] = ()) -> None:
         self._newest: dict[int, FeedRange] = {}
         self._may_skip: set[int] = set()
+        self._left_open = LeftOpen()
         for manifest in manifests:
             self.take(manifest.feeds)
 
@@ -34,6 +36,11 @@ class Histories:
     def incarnations(self) -> dict[int, str]:
         """The history that each feed's newest archived entry is of, by region id."""
         return {region: one.incarnation for region, one in self._newest.items()}
+
+    @property
+    def open_transactions(self) -> dict[int, set[bytes]]:
+        """The transactions that what is archived leaves open, by region id: a survey looks for them."""
+        return self._left_open.names()
 
     def newest(self, region_id: int) -> FeedRange | None:
         """Return the newest archived range of a feed; None if nothing of it is archived."""
@@ -44,6 +51,7 @@ class Histories:
         for one in ranges:
             self._newest[one.region_id] = one
             self._may_skip.discard(one.region_id)
+            self._left_open.take(one)
 
     def allow_gap(self) -> None:
         """Let the next range of each feed begin anywhere behind what is archived: a gap is accepted."""
@@ -65,7 +73,7 @@ class Histories:
 
         BackupGap, naming feed and ids, where a run of the archived history does not follow what is archived of it.
         """
-        newest, found = dict(self._newest), []
+        newest, found, left_open = dict(self._newest), [], self._left_open.copy()
         for run in runs:
             before = newest.get(run.region_id)
             incarnation = incarnations.get(run.region_id) or (
@@ -78,7 +86,8 @@ class Histories:
                 near = known.next_sequence_id
             else:
                 near = before.last_sequence_id + 1 if before is not None else run.first_lsn.raft_index
-            placed = run.placed(incarnation, near)
+            placed = run.placed(incarnation, near, left_open.of(run.region_id, incarnation))
+            left_open.take(placed)
             if before is not None and before.incarnation == incarnation:
                 self._check(before, placed)
             newest[run.region_id] = placed

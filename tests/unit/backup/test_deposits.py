@@ -39,7 +39,7 @@ def deposit(
         batch = ReceivedBatch(first, last, 0, 0, {}, memoryview(body), array("I", sizes))
         assert not list(gatherer.add(batch))
     finished = gatherer.seal()
-    runs = surveyed(finished)
+    runs = surveyed(finished, deposits.histories)
     given = Given(dict.fromkeys((ORDERS, ITEMS), INCARNATION), {}, walked_from, lost)
     deposits.put(deposits.files_of(finished, runs, given), lost)
 

@@ -73,6 +73,10 @@ class Pieces:
         """Return what a piece's manifest says of a feed."""
         return [one for one in self._pieces[at].feeds if one.region_id == region]
 
+    def may_hold(self, at: int, region: int, incarnation: str | None) -> bool:
+        """Tell whether a piece has entries of a history."""
+        return any(one.incarnation == incarnation for one in self.ranges(at, region))
+
     def first_ms(self, at: int) -> int:
         """Return the log time of a piece's first entry."""
         return self._pieces[at].name.first.committed_at_ms

@@ -1,13 +1,15 @@
 """Where a log may be cut without tearing an append or a source transaction. Pure, over segments that are read on demand.
 
 A cut is *whole* if no append and no transaction of any feed has entries on both its sides. A transaction is a name that a
-feed's entries carry, up to its last entry, whoever writes between: producers of a shared feed mix theirs. One without a last
-entry ends where the log has nothing more of it for :data:`headrace.archive.moments.marks.PAUSE_MAX_MS` of its own time, or
-where the feed's history ends; up to there nobody knows what follows, and it is open. There is one cut for all feeds, so it
-moves back until it is whole for every one of them.
+feed's entries carry, up to its last entry, whoever writes between, and however long it pauses: producers of a shared feed mix
+theirs, and a producer may be away for a while. One without a last entry ends with the last one that the log has of it, or
+where the feed's history ends; but until the log went on for :data:`headrace.archive.moments.marks.PAUSE_MAX_MS` of its own
+time nobody knows what follows, and it is open. There is one cut for all feeds, so it moves back until it is whole for every
+one of them.
 
-Little is read: the segment around the cut, and of those within that time of it the ones whose manifest does not say that
-their feeds end whole.
+Little is read: the segment around the cut, those in which a transaction begins or ends that is open there, and of those that
+are not long before it the ones that leave some open. Manifests tell which these are; :mod:`headrace.archive.moments.links`
+says what is read where they do not.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headrace.archive.moments.links import Links
 from headrace.archive.moments.marks import Tx
 from headrace.archive.moments.pieces import Piece, Pieces, Place
 from headrace.archive.moments.transactions import begin_of, end_of, judge, last_place, left_by_idle
@@ -56,6 +59,7 @@ class Points:
 
     def __init__(self, pieces: Sequence[Piece], start: Lsn = ZERO) -> None:
         self._pieces = Pieces(pieces, start)
+        self._links = Links(self._pieces)
         self.last_at = self._pieces.last_at
         self.lsn = self._pieces.lsn
         self.before = self._pieces.before
@@ -71,8 +75,8 @@ class Points:
             region = self.lsn(place).region_id
             begin, stop = self._pieces.append_start(place), self._pieces.append_stop(place)
             found.append(Torn(region, self._pieces.feeds[region], begin, stop, None))
-        for live in judge(self._pieces, place).open:
-            begin, stop = begin_of(self._pieces, live), end_of(self._pieces, live)
+        for live in judge(self._pieces, self._links, place).open:
+            begin, stop = begin_of(self._pieces, self._links, live), end_of(self._pieces, self._links, live)
             found.append(Torn(live.tx.region, self._pieces.feeds[live.tx.region], begin, stop, live.tx.name))
         return found
 
@@ -119,7 +123,7 @@ class Points:
 
         Of one that is longer ago than that takes, only where it has its feed's last entry.
         """
-        lives = [*judge(self._pieces, place).unended, *left_by_idle(self._pieces, place)]
+        lives = [*judge(self._pieces, self._links, place).unended, *left_by_idle(self._pieces, self._links, place)]
         of_feeds: dict[int, list[tuple[Lsn, Tx]]] = {}
         for live in lives:
             lsn = self.lsn(last_place(self._pieces, live))
