@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headrace.archive.files.gaps import AcceptedGap, encode_gap, gap_file
 from headrace.entries.entry import Change
-from headrace.entries.lsn import Lsn
+from headrace.entries.lsn import ZERO, Lsn
 from headrace.wire.base_manifest import (
     MANIFEST,
     BaseFeed,
@@ -24,6 +24,9 @@ from headrace.wire.base_manifest import (
 from headrace.wire.kwal import Sealed
 from headrace.wire.kwal_left_open import LeftOpen
 from tests.kwal import INCARNATION, TS, Stamped, manifest_of, sealed, stamped, write
+
+ALL = 1_000
+"""More segments than any of these archives has."""
 
 FEEDS = {7: "vmapi::vm", 8: "shop::orders", 9: "shop"}
 
@@ -105,21 +108,22 @@ def write_archive(
     untold: Sequence[int] = (),
     bases: Sequence[Sequence[Known]] = (),
     accepted: Sequence[tuple[Lsn, Lsn]] = (),
-    old: bool = False,
+    old: int = 0,
 ) -> None:
     """Write segments that follow one another, but the ``lost`` ones; ``untold`` ones have no manifest.
 
-    ``old``: their manifests do not say whether feeds end whole.
+    ``old``: the manifests of so many do not say whether feeds end whole, nor anything of transactions.
     ``bases``: of each, all entries up to it. ``accepted``: gaps, by their ends.
     """
     folder.mkdir(parents=True, exist_ok=True)
     left = LeftOpen()
     for at, segment in enumerate(segments):
         manifest = manifest_of(segment, before=segments[at - 1] if at else None, left=left)
-        if old:
+        if at < old:
             unsaid = tuple(
                 replace(one, ends_whole=None, left_open=None, continued=None) for one in manifest.feeds
             )
+            left = LeftOpen()
             manifest = replace(manifest, feeds=unsaid)
         if at not in lost:
             write(folder, segment, None if at in untold else manifest)
@@ -175,11 +179,11 @@ PAUSE_MAX_MS = 600_000
 """A transaction without a last entry, of which nothing more comes, counts as ended once the log went on for longer."""
 
 
-def is_whole(entries: Sequence[Known], at: int, *, old: bool = False) -> bool:
+def is_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO) -> bool:
     """Tell whether a cut behind entry ``at`` tears neither an append nor a transaction; looks at everything.
 
     A transaction is a name in a feed, up to its last entry, whatever is between and for however long; it goes on where nobody
-    can know. Manifests tell of one whose last entry is lost that it ended, those of ``old`` agents do not.
+    can know. Manifests tell of one whose last entry is lost that it ended, but not those of agents that wrote up to ``old``.
     """
     if not entries[at].append_end:
         return False
@@ -188,7 +192,7 @@ def is_whole(entries: Sequence[Known], at: int, *, old: bool = False) -> bool:
             continue
         ms = entry.lsn.committed_at_ms
         same = [one for one in entries[place + 1 :] if (one.region, one.tx) == (entry.region, entry.tx)]
-        if same and (old or not same[0].anew):
+        if same and (entry.lsn <= old or not same[0].anew):
             goes_on = entries.index(same[0]) > at
         else:
             goes_on = entries[-1].lsn.committed_at_ms - ms <= PAUSE_MAX_MS
@@ -197,7 +201,7 @@ def is_whole(entries: Sequence[Known], at: int, *, old: bool = False) -> bool:
     return True
 
 
-def last_whole(entries: Sequence[Known], at: int, *, old: bool = False) -> int:
+def last_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO) -> int:
     """Return the greatest place at or below ``at`` where the log may be cut; -1 if there is none."""
     return next((place for place in range(at, -1, -1) if is_whole(entries, place, old=old)), -1)
 

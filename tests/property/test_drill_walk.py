@@ -22,12 +22,15 @@ from headrace.pipeline.drill.walking import (
     own_target,
     whole_below,
 )
-from tests.archive_model import FEEDS, PAUSE_MAX_MS, Append, History, write_archive
+from tests.archive_model import ALL, FEEDS, PAUSE_MAX_MS, Append, History, write_archive
 from tests.archive_model import last_whole as last_whole_of
 
 _TX = st.sampled_from(["", "", "A", "B", "C"])
 _LATE = st.integers(0, 16).map(lambda one: one % 2 + one // 2 * PAUSE_MAX_MS // 2)
 """Times around which a transaction counts as ended that nothing more comes of, and over which one that goes on is open."""
+
+_OLD = st.sampled_from([0, 1, 2, 3, ALL])
+"""So many segments are an older agent's."""
 
 
 @st.composite
@@ -57,8 +60,8 @@ def test_the_walk_over_entries_is_the_models(appends: list[Append]) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(APPENDS, st.sets(st.integers(1, 13)), st.booleans())
-def test_the_walk_over_segments_is_the_models(appends: list[Append], cuts: set[int], old: bool) -> None:
+@given(APPENDS, st.sets(st.integers(1, 13)), _OLD)
+def test_the_walk_over_segments_is_the_models(appends: list[Append], cuts: set[int], old: int) -> None:
     history = History(appends)
     with tempfile.TemporaryDirectory() as folder:
         write_archive(Path(folder), history.segments(sorted(cuts)), old=old)
@@ -70,9 +73,9 @@ def test_the_walk_over_segments_is_the_models(appends: list[Append], cuts: set[i
 
 
 @settings(max_examples=60, deadline=None)
-@given(APPENDS, st.sets(st.integers(1, 13)), st.sets(st.integers(1, 12), min_size=1), st.booleans())
+@given(APPENDS, st.sets(st.integers(1, 13)), st.sets(st.integers(1, 12), min_size=1), _OLD)
 def test_the_walk_over_accepted_gaps_is_the_models_and_the_plans(
-    appends: list[Append], cuts: set[int], lost: set[int], old: bool
+    appends: list[Append], cuts: set[int], lost: set[int], old: int
 ) -> None:
     history = History(appends)
     segments = history.segments(sorted(cuts))
@@ -83,12 +86,13 @@ def test_the_walk_over_accepted_gaps_is_the_models_and_the_plans(
         for at, name in zip(gone, names, strict=True)
     ]
     # What is there follows one another, as if nothing had been between.
+    old_to = segments[min(old, len(segments)) - 1].name.last if old else ZERO
     there = [one for one in history.entries if not any(name.first <= one.lsn <= name.last for name in names)]
     with tempfile.TemporaryDirectory() as folder:
         write_archive(Path(folder), segments, lost=gone, accepted=gaps, old=old)
         archive = Archive.read(folder)
         for at, one in enumerate(there):
-            place = last_whole_of(there, at, old=old)
+            place = last_whole_of(there, at, old=old_to)
             expected = there[place].lsn if place >= 0 else ZERO
             assert last_whole(archive, ZERO, one.lsn) == expected
             if one.append_end and place >= 0:

@@ -15,6 +15,7 @@ from headrace.archive.moments.target import Asked
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import HeadraceError, SegmentGap, TargetInsideAppend, TargetUnreachable
 from tests.archive_model import (
+    ALL,
     FEEDS,
     PAUSE_MAX_MS,
     Append,
@@ -33,7 +34,10 @@ _LATE = st.integers(0, 6).map(lambda one: one % 2 + one // 2 * PAUSE_MAX_MS // 2
 
 
 class Case(NamedTuple):
-    """A history, and what became of its archive: which lost segments are ``accepted``, which bases are ``foreign``."""
+    """A history, and what became of its archive: which lost segments are ``accepted``, which bases are ``foreign``.
+
+    ``old``: so many segments are an older agent's.
+    """
 
     appends: list[Append]
     cuts: list[int]
@@ -41,7 +45,7 @@ class Case(NamedTuple):
     bases: list[int]
     accepted: set[int]
     foreign: list[tuple[int, bool]]
-    old: bool = False
+    old: int = 0
 
 
 @st.composite
@@ -64,7 +68,7 @@ CASES = st.builds(
     st.lists(st.integers(0, 15), max_size=2),
     st.sets(st.integers(0, 5)) | st.just(set(range(6))),
     st.lists(st.tuples(st.integers(0, 15), st.booleans()), max_size=1),
-    st.booleans(),
+    st.sampled_from([0, 1, 2, 3, ALL]),
 )
 
 
@@ -83,6 +87,7 @@ class Model:
         self.history, self.old = History(case.appends), case.old
         entries = self.history.entries
         self.segments = self.history.segments(sorted(set(case.cuts)))
+        self.old_to = self.segments[min(self.old, len(self.segments)) - 1].name.last if self.old else ZERO
         self.lost = sorted({at for at in case.lost if at < len(self.segments)})
         if len(self.lost) == len(self.segments):
             self.lost = []
@@ -161,7 +166,7 @@ class Model:
         assert start is not None
         entries = self._known(at)
         many = len([1 for number, _ in entries if number <= at])
-        place = last_whole([one for _, one in entries], many - 1, old=self.old)
+        place = last_whole([one for _, one in entries], many - 1, old=self.old_to)
         return entries[place][0] if place >= 0 else start if start >= 0 else None
 
     def _known(self, at: int) -> list[tuple[int, Known]]:
