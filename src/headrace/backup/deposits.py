@@ -217,7 +217,7 @@ class Deposits:
             detail=damage.detail,
             hint=_CURE,
         )
-        self.histories.allow_gap()
+        self.histories.pass_over()
 
     def _follows(self, manifest: Manifest) -> bool:
         """Tell whether a segment goes on where the one before ends. If not, each feed's next entry may be any later one."""

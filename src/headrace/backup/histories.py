@@ -29,6 +29,7 @@ class Histories:
         self._newest: dict[int, FeedRange] = {}
         self._may_skip: set[int] = set()
         self._left_open = LeftOpen()
+        self._unseen: set[int] = set()
         for manifest in manifests:
             self.take(manifest.feeds)
 
@@ -52,10 +53,20 @@ class Histories:
             self._newest[one.region_id] = one
             self._may_skip.discard(one.region_id)
             self._left_open.take(one)
+            if one.continued is None:
+                self._unseen.discard(one.region_id)
 
     def allow_gap(self) -> None:
         """Let the next range of each feed begin anywhere behind what is archived: a gap is accepted."""
         self._may_skip = set(self._newest)
+
+    def pass_over(self) -> None:
+        """Go on behind a segment that nothing can be told of: its sequence ids, and the transactions it leaves open.
+
+        So the next range of each feed does not say which go on in it, and whoever plans looks.
+        """
+        self.allow_gap()
+        self._unseen = set(self._newest)
 
     def joins(self, runs: Iterable[FeedRun]) -> bool:
         """Tell whether each run goes on exactly where its feed's archived entries end. A feed that is new does not."""
@@ -73,7 +84,8 @@ class Histories:
 
         BackupGap, naming feed and ids, where a run of the archived history does not follow what is archived of it.
         """
-        newest, found, left_open = dict(self._newest), [], self._left_open.copy()
+        newest, found = dict(self._newest), []
+        left_open, unseen = self._left_open.copy(), set(self._unseen)
         for run in runs:
             before = newest.get(run.region_id)
             incarnation = incarnations.get(run.region_id) or (
@@ -86,8 +98,12 @@ class Histories:
                 near = known.next_sequence_id
             else:
                 near = before.last_sequence_id + 1 if before is not None else run.first_lsn.raft_index
-            placed = run.placed(incarnation, near, left_open.of(run.region_id, incarnation))
+            is_known = run.region_id not in unseen
+            placed = run.placed(
+                incarnation, near, left_open.of(run.region_id, incarnation) if is_known else None
+            )
             left_open.take(placed)
+            unseen.discard(run.region_id)
             if before is not None and before.incarnation == incarnation:
                 self._check(before, placed)
             newest[run.region_id] = placed
