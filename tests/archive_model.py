@@ -182,8 +182,9 @@ PAUSE_MAX_MS = 600_000
 def is_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO) -> bool:
     """Tell whether a cut behind entry ``at`` tears neither an append nor a transaction; looks at everything.
 
-    A transaction is a name in a feed, up to its last entry, whatever is between and for however long; it goes on where nobody
-    can know. Manifests tell of one whose last entry is lost that it ended, but not those of agents that wrote up to ``old``.
+    A transaction is a name in a feed, up to its last entry, whatever is between and for however long; it goes on where
+    nobody can know. Of one whose last entry is lost manifests tell that it ended, but not those of agents that wrote up to
+    ``old``.
     """
     if not entries[at].append_end:
         return False

@@ -29,7 +29,8 @@ class Histories:
         self._newest: dict[int, FeedRange] = {}
         self._may_skip: set[int] = set()
         self._left_open = LeftOpen()
-        self._unseen: set[int] = set()
+        self._begun_anew: set[int] | None = None
+        """Since a segment that nothing can be told of: feeds with a range that does not say what goes on in it."""
         for manifest in manifests:
             self.take(manifest.feeds)
 
@@ -53,8 +54,8 @@ class Histories:
             self._newest[one.region_id] = one
             self._may_skip.discard(one.region_id)
             self._left_open.take(one)
-            if one.continued is None:
-                self._unseen.discard(one.region_id)
+            if one.continued is None and self._begun_anew is not None:
+                self._begun_anew.add(one.region_id)
 
     def allow_gap(self) -> None:
         """Let the next range of each feed begin anywhere behind what is archived: a gap is accepted."""
@@ -66,7 +67,7 @@ class Histories:
         So the next range of each feed does not say which go on in it, and whoever plans looks.
         """
         self.allow_gap()
-        self._unseen = set(self._newest)
+        self._begun_anew = set()
 
     def joins(self, runs: Iterable[FeedRun]) -> bool:
         """Tell whether each run goes on exactly where its feed's archived entries end. A feed that is new does not."""
@@ -85,7 +86,7 @@ class Histories:
         BackupGap, naming feed and ids, where a run of the archived history does not follow what is archived of it.
         """
         newest, found = dict(self._newest), []
-        left_open, unseen = self._left_open.copy(), set(self._unseen)
+        left_open, anew = self._left_open.copy(), set(self._begun_anew or ())
         for run in runs:
             before = newest.get(run.region_id)
             incarnation = incarnations.get(run.region_id) or (
@@ -98,12 +99,12 @@ class Histories:
                 near = known.next_sequence_id
             else:
                 near = before.last_sequence_id + 1 if before is not None else run.first_lsn.raft_index
-            is_known = run.region_id not in unseen
+            is_known = self._begun_anew is None or run.region_id in anew
             placed = run.placed(
                 incarnation, near, left_open.of(run.region_id, incarnation) if is_known else None
             )
             left_open.take(placed)
-            unseen.discard(run.region_id)
+            anew.add(run.region_id)
             if before is not None and before.incarnation == incarnation:
                 self._check(before, placed)
             newest[run.region_id] = placed

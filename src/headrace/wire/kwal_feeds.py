@@ -182,9 +182,7 @@ class FeedRun(msgspec.Struct):
         )
 
 
-def survey(
-    blocks: Iterable[Block], waiting: Mapping[int, Collection[bytes]] | None = None
-) -> list[FeedRun]:
+def survey(blocks: Iterable[Block], waiting: Mapping[int, Collection[bytes]] | None = None) -> list[FeedRun]:
     """Return what a segment holds, a run of sequence ids after the other, in the order of their first entries.
 
     ``waiting``: by region id, transactions that were open before it.

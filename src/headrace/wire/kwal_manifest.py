@@ -208,7 +208,9 @@ def _check_range(found: FeedRange, whole: SegmentName) -> None:
         if _HEX.fullmatch(name) is None:
             raise InvalidRequest(f"{name[:80]!r} is no transaction's name in hex")
     if found.ends_whole and found.left_open:
-        raise InvalidRequest(f"the range of {found.feed} from {found.first_lsn} ends whole and leaves some open")
+        raise InvalidRequest(
+            f"the range of {found.feed} from {found.first_lsn} ends whole and leaves some open"
+        )
 
 
 def _count(found: FeedRange) -> int:

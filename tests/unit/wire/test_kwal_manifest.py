@@ -214,7 +214,8 @@ def test_of_transactions_that_nobody_ends_the_newest_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("member", "value"), [("left-open", ["xy"]), ("continued", ["0"]), ("continued", [""]), ("left-open", [7])]
+    ("member", "value"),
+    [("left-open", ["xy"]), ("continued", ["0"]), ("continued", [""]), ("left-open", [7])],
 )
 def test_a_name_that_is_none_is_refused(member: str, value: list[Any]) -> None:
     document = opened(segments()[0][1])

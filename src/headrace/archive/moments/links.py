@@ -130,7 +130,9 @@ class Links:
 
     def _near(self, at: int) -> list[int]:
         """Return the pieces up to ``at`` that do not tell what they leave open, and may leave open what goes on there."""
-        here = self._untold[bisect_left(self._untold, at - LOOK_SEGMENTS_MAX) : bisect_left(self._untold, at + 1)]
+        here = self._untold[
+            bisect_left(self._untold, at - LOOK_SEGMENTS_MAX) : bisect_left(self._untold, at + 1)
+        ]
         return [one for one in here if self._pieces.last_ms(one) >= self._pieces.first_ms(at) - LOOK_MAX_MS]
 
     def _look(self, at: int) -> None:

@@ -116,7 +116,9 @@ def marks_of(segment: Segment, above: Lsn = ZERO) -> Marks:
     regions = _regions(figures)
     times = table["source_time"].cast(pa.int64()).fill_null(0).to_numpy() // 1000
     tx_last = table["tx_last"].to_numpy()
-    units = _units(table["incarnation"].combine_chunks(), table["source_tx"].combine_chunks(), tx_last, regions)
+    units = _units(
+        table["incarnation"].combine_chunks(), table["source_tx"].combine_chunks(), tx_last, regions
+    )
     return Marks(lsns, ms, regions, table["append_end"].to_numpy(), times, units)
 
 

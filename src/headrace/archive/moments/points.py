@@ -1,11 +1,11 @@
 """Where a log may be cut without tearing an append or a source transaction. Pure, over segments that are read on demand.
 
 A cut is *whole* if no append and no transaction of any feed has entries on both its sides. A transaction is a name that a
-feed's entries carry, up to its last entry, whoever writes between, and however long it pauses: producers of a shared feed mix
-theirs, and a producer may be away for a while. One without a last entry ends with the last one that the log has of it, or
-where the feed's history ends; but until the log went on for :data:`headrace.archive.moments.marks.PAUSE_MAX_MS` of its own
-time nobody knows what follows, and it is open. There is one cut for all feeds, so it moves back until it is whole for every
-one of them.
+feed's entries carry, up to its last entry, whoever writes between, and however long it pauses: producers of a shared feed
+mix theirs, and one may be away for a while. One without a last entry ends with the last one that the log has of it, or where
+the feed's history ends; but until the log went on for :data:`headrace.archive.moments.marks.PAUSE_MAX_MS` of its own time
+nobody knows what follows, and it is open. There is one cut for all feeds, so it moves back until it is whole for each of
+them.
 
 Little is read: the segment around the cut, those in which a transaction begins or ends that is open there, and of those that
 are not long before it the ones that leave some open. Manifests tell which these are; :mod:`headrace.archive.moments.links`
@@ -123,7 +123,10 @@ class Points:
 
         Of one that is longer ago than that takes, only where it has its feed's last entry.
         """
-        lives = [*judge(self._pieces, self._links, place).unended, *left_by_idle(self._pieces, self._links, place)]
+        lives = [
+            *judge(self._pieces, self._links, place).unended,
+            *left_by_idle(self._pieces, self._links, place),
+        ]
         of_feeds: dict[int, list[tuple[Lsn, Tx]]] = {}
         for live in lives:
             lsn = self.lsn(last_place(self._pieces, live))

@@ -24,8 +24,8 @@ def waiting_before(
 ) -> dict[str, dict[str, Collection[str]]]:
     """Return which transactions (hex) are open before each range, by the segment's file and the range's first LSN.
 
-    ``segments``: in LSN order, none overlapping another. Ranges before which none is open are left out, and all but the newest
-    transactions.
+    ``segments``: in LSN order, none overlapping another. Ranges before which none is open are left out, and of many
+    transactions the oldest.
     """
     left, found = LeftOpen(), dict[str, dict[str, Collection[str]]]()
     for one in segments:

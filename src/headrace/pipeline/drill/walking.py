@@ -93,8 +93,8 @@ def whole_below(
 ) -> Lsn | None:
     """Return the last LSN of the entries, at or below ``asked``, behind which they may be cut; None if there is none.
 
-    ``over``: histories after which their feed goes on with another one. ``end_ms``: log time of the log's last entry. No more
-    of the entries is read than must be.
+    ``over``: histories after which their feed goes on with another one. ``end_ms``: log time of the log's last entry. No
+    more of the entries is read than must be.
     """
     waiting: dict[int, tuple[_Name, int]] = {}  # by number, the newest last: whose it is, and its log time
     newest: dict[_Name, int] = {}
@@ -173,7 +173,7 @@ class _Told:
         return self.segments[at].name.first.committed_at_ms - since <= LOOK_MS
 
     def goes_on(self, part: FeedRange, name: bytes, at: int, left: int, ms: int) -> bool:
-        """Tell whether a name in ``at`` is of the transaction that ``left`` leaves open, whose last entry there is of ``ms``."""
+        """Tell whether a name in ``at`` is of the transaction that ``left`` leaves open with an entry of ``ms``."""
         if name.hex() in (part.continued or ()):
             return True
         looked = part.continued is None or (left, (part.region_id, part.incarnation)) in self.untold

@@ -207,7 +207,10 @@ def test_a_manifest_that_says_something_else_of_transactions_is_found(
     # The first and the third segment have a half each.
     small = Small(tmp_path / "wal", [("A", False), ("B", True), ("", False), ("A", True)])
     assert of(small.folder).findings == []
-    feeds = [msgspec.structs.replace(one, **changed) if one.region_id == 7 else one for one in small.manifests[at].feeds]
+    feeds = [
+        msgspec.structs.replace(one, **changed) if one.region_id == 7 else one
+        for one in small.manifests[at].feeds
+    ]
     small.rewrite(at, feeds=tuple(feeds))
     one = only(of(small.folder))
     assert (one.code, one.file) == ("segment-corrupt", small.file(at).name)
