@@ -154,8 +154,8 @@ def test_a_survey_finds_what_goes_on_and_what_is_left_open(
         for one in feeds:
             assert one.left_open is not None
             assert one.continued is not None
-            names = [list(map(bytes.fromhex, names)) for names in (one.left_open, one.continued)]
-            found.append((one.feed, *names))
+            left_open, continued = map(bytes.fromhex, one.left_open), map(bytes.fromhex, one.continued)
+            found.append((one.feed, list(left_open), list(continued)))
         return found
 
     filler = [(7, "", False)] * 20

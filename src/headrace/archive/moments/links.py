@@ -8,7 +8,7 @@ agents, and of segments that leave too many open. Of these the marks are read, a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 from headrace.archive.moments.marks import PAUSE_MAX_MS, Tx
 from headrace.archive.moments.pieces import Pieces
 from headrace.archive.moments.ranges import in_order
-from headrace.wire.kwal_left_open import LeftOpen, left_open
+from headrace.wire.kwal_left_open import History, LeftOpen, left_open
 from headrace.wire.kwal_manifest import FeedRange
 from headrace.wire.walk import Ints
 
@@ -41,8 +41,11 @@ class _Spans(NamedTuple):
 class Links:
     """The links between pieces. What is read of pieces is read once for each stretch of them."""
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: Pieces, reached: Mapping[History, int] | None = None) -> None:
+        """``reached``: the last sequence id of each history at the start, where that is a base."""
         self._pieces = pieces
+        self._reached = dict(reached or {})
+        self._unopened: dict[Tx, int] = {}
         self._told: list[Going] = [{} for _ in range(len(pieces))]
         self._found: dict[int, Going] = {}
         self._before: dict[tuple[int, Tx], int] = {}
@@ -54,6 +57,7 @@ class Links:
         self._untold = sorted(untold)
 
     def _take(self, waiting: LeftOpen, part: FeedRange, at: int, untold: set[int]) -> None:
+        self._note_unopened(waiting, part, at)
         taken = waiting.take(part, at)
         for name, left in taken.continued:
             tx = _tx(part, name)
@@ -69,6 +73,38 @@ class Links:
         if names is None:
             untold.add(at)
         self._told[at].update((_tx(part, name), None) for name in names or ())
+
+    def _note_unopened(self, waiting: LeftOpen, part: FeedRange, at: int) -> None:
+        """Note what goes on in a range and was left open below the start: nothing between is lost, and all of that told."""
+        history = part.region_id, part.incarnation
+        reached = self._reached.pop(history, None)
+        if reached is None or part.continued is None or part.first_sequence_id > reached + 1:
+            return
+        known = waiting.of(*history)
+        for name in part.continued:
+            if name not in known:
+                self._unopened.setdefault(_tx(part, name), at)
+        if left_open(part) is not None:
+            self._reached[history] = max(reached, part.last_sequence_id)
+
+    @cached_property
+    def open_at_start(self) -> dict[Tx, int]:
+        """The transactions that were begun below the start and go on behind it: the first piece with entries of that.
+
+        As far as manifests tell.
+        """
+        pieces = self._pieces
+        if not pieces.starts_inside:
+            return self._unopened
+        claimed = {tx for tx, at in self._unopened.items() if at == 0}
+        left = {tx: to for tx, to in self._told[0].items() if to is not None}
+        found = {tx: at for tx, at in self._unopened.items() if at}
+        if claimed or left:
+            inside = pieces.open_at_start(claimed, left)
+            found |= {
+                tx: 0 if goes_on else left[tx] for tx, goes_on in inside.items() if goes_on or tx in left
+            }
+        return found
 
     @cached_property
     def _spans(self) -> _Spans:

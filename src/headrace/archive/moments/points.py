@@ -14,28 +14,32 @@ says what is read where they do not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from headrace.archive.moments.links import Links
 from headrace.archive.moments.marks import Tx
 from headrace.archive.moments.pieces import Piece, Pieces, Place
-from headrace.archive.moments.transactions import begin_of, end_of, judge, last_place, left_by_idle
+from headrace.archive.moments.transactions import Live, begin_of, end_of, judge, last_place, left_by_idle
 from headrace.entries.lsn import ZERO, Lsn
+from headrace.wire.kwal_left_open import History
 from headrace.wire.walk import Ints
+
+_BELOW: Final = Place(-1, -1)
 
 
 class Torn(NamedTuple):
-    """What a cut behind an entry would tear: an append of a feed, or its transaction ``tx``. ``first``: its first entry.
+    """What a cut behind an entry would tear: an append of a feed, or its transaction ``tx``.
 
-    ``last``: its last one; None if the pieces do not have it.
+    ``first``: its first entry; None if that is below the start, as of a base that was made while it paused. ``last``: its
+    last one; None if the pieces do not have it.
     """
 
     region: int
     feed: str
-    first: Place
+    first: Place | None
     last: Place | None
     tx: bytes | None
 
@@ -55,11 +59,17 @@ class Unended(NamedTuple):
 
 
 class Points:
-    """The entries of pieces that join, above ``start``, where the log is whole: a base snapshot's LSN, or ZERO."""
+    """The entries of pieces that join, above ``start``: a base snapshot's LSN, or ZERO.
 
-    def __init__(self, pieces: Sequence[Piece], start: Lsn = ZERO) -> None:
+    The log is whole there, but for transactions of which manifests say that they go on behind it. ``reached``: the last
+    sequence id of each history that the base has.
+    """
+
+    def __init__(
+        self, pieces: Sequence[Piece], start: Lsn = ZERO, reached: Mapping[History, int] | None = None
+    ) -> None:
         self._pieces = Pieces(pieces, start)
-        self._links = Links(self._pieces)
+        self._links = Links(self._pieces, reached)
         self.last_at = self._pieces.last_at
         self.lsn = self._pieces.lsn
         self.before = self._pieces.before
@@ -68,9 +78,13 @@ class Points:
 
     # -- whole cuts ----------------------------------------------------------------------------------------------------
 
+    def torn_at_start(self) -> list[Torn]:
+        """Return what the start itself tears; empty if it is whole."""
+        return list(self._begun_below(None))
+
     def torn_at(self, place: Place) -> list[Torn]:
         """Return what a cut behind the entry would tear; empty if it is whole."""
-        found = []
+        found = list(self._begun_below(place))
         if self._tears_append(place):
             region = self.lsn(place).region_id
             begin, stop = self._pieces.append_start(place), self._pieces.append_stop(place)
@@ -80,17 +94,31 @@ class Points:
             found.append(Torn(live.tx.region, self._pieces.feeds[live.tx.region], begin, stop, live.tx.name))
         return found
 
-    def whole_at(self, place: Place) -> tuple[Place | None, Torn | None]:
+    def _begun_below(self, place: Place | None) -> Iterator[Torn]:
+        """Yield the transactions that were begun below the start, and go on behind ``place`` (None: the start)."""
+        pieces = self._pieces
+        for tx, at in self._links.open_at_start.items():
+            if place is not None and place.piece > at:
+                continue
+            units = pieces.marks(at).units
+            head = units.of([tx], units.head).get(tx)
+            if head is None or (place is not None and place.piece == at and units.first[head] <= place.row):
+                continue
+            live = Live(tx, at, head, int(pieces.marks(at).ms[units.last[head]]))
+            yield Torn(tx.region, pieces.feeds[tx.region], None, end_of(pieces, self._links, live), tx.name)
+
+    def whole_at(self, place: Place | None) -> tuple[Place | None, Torn | None]:
         """Return the last entry at or before ``place`` behind which the log may be cut, and why it isn't ``place``.
 
-        None if that is the start.
+        None if that is the start, or nothing: see :meth:`torn_at_start`. A ``place`` that is None is the start.
         """
-        why = None
-        at: Place | None = place
+        why, at = None, place
         while at is not None and (torn := self.torn_at(at)):
-            first = min(torn, key=lambda one: one.first)
+            first = min(torn, key=lambda one: one.first or _BELOW)
             why = why or first
-            at = self.before(first.first)
+            at = self.before(first.first) if first.first is not None else None
+        if at is None and (torn := self.torn_at_start()):
+            why = why or torn[0]
         return at, why
 
     def next_whole(self, place: Place | None) -> Place | None:

@@ -132,3 +132,62 @@ def test_and_for_no_more_than_a_day(tmp_path: Path) -> None:
         middle = history.entries[4].lsn
         whole = kept(Archive.read(str(tmp_path / name)), middle)[0]
         assert whole == (history.entries[0].lsn if name == "day" else middle)
+
+
+# -- a base that was made meanwhile ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [[14], [2, 13], [2, 6, 7], [2, 5], [2], [1, 2, 9, 13], range(1, 17)],
+    ids=lambda cuts: f"cuts-{list(cuts)}",
+)
+@pytest.mark.parametrize("older", [True, False])
+def test_a_base_inside_of_it_serves_only_what_is_behind(tmp_path: Path, cuts: list[int], older: bool) -> None:
+    history = halves(11 * MINUTE, 12)
+    entries = history.entries
+    bases = [entries[:1], entries[:8]] if older else [entries[:8]]
+    write_archive(tmp_path, history.segments(cuts), bases=bases)
+    archive = Archive.read(str(tmp_path))
+    for one in entries[7:15]:
+        assert kept(archive, one.lsn) == (entries[0].lsn, "inside the transaction A of shop::orders"), one
+        found = plan(archive, Asked(to_lsn=one.lsn))
+        assert (found.base is not None) == older
+        assert (found.nearest_before, found.nearest_after) == (None, entries[16].lsn)
+        assert whole_below(archive, one.lsn) == entries[0].lsn
+        assert plan(archive, Asked(to_lsn=one.lsn, exact_entry=True)).target_lsn == one.lsn
+    behind = plan(archive, Asked(to_lsn=entries[-1].lsn))
+    assert (behind.target_lsn, behind.after_lsn) == (entries[-1].lsn, entries[7].lsn)
+    assert behind.warnings == ()
+
+
+def test_without_an_older_one_there_is_no_plan_until_it_ends(tmp_path: Path) -> None:
+    history = halves(11 * MINUTE, 12)
+    entries = history.entries
+    write_archive(tmp_path, history.segments([2, 5, 14]), lost=[0], bases=[entries[:8]])
+    archive = Archive.read(str(tmp_path))
+    for one in entries[7:15]:
+        with pytest.raises(TargetUnreachable, match="inside the transaction A of shop::orders") as found:
+            plan(archive, Asked(to_lsn=one.lsn))
+        assert found.value.members["nearest-after"] == str(entries[16].lsn)
+    assert plan(archive, Asked(to_lsn=entries[16].lsn)).target_lsn == entries[16].lsn
+
+
+def test_a_base_behind_a_last_entry_is_whole_though_the_name_comes_again(tmp_path: Path) -> None:
+    tx = (("A", False),)
+    history = History(
+        [
+            Append(8, 0, tx),
+            Append(7, 1),
+            Append(8, 2, (("A", True),)),
+            Append(7, 3),
+            Append(8, 4, tx),
+            Append(7, 5),
+            Append(8, 6, (("A", True),)),
+            Append(7, 20 * MINUTE),
+        ]
+    )
+    write_archive(tmp_path, history.segments([2, 6]), bases=[history.entries[:4]])
+    archive = Archive.read(str(tmp_path))
+    found = plan(archive, Asked(to_lsn=history.entries[5].lsn))
+    assert (found.target_lsn, found.after_lsn) == (history.entries[3].lsn, history.entries[3].lsn)
