@@ -104,3 +104,13 @@ def test_a_dropped_slot_leaves_no_place(kit: Kit) -> None:
     assert [one.subscriber_id for one in kit.metadata.subscribers()] == ["a"]
     assert slots.make(row("a"), NEW, 3)
     assert slot_subscriber("a") in {one.subscriber_id for one in kit.metadata.subscribers()}
+
+
+def test_a_slot_is_dropped_and_not_a_later_one_of_its_name(kit: Kit) -> None:
+    slots = kit.metadata.slots
+    slots.make(row("a"), OLD, 1)
+    assert not slots.drop("a", "id of an earlier one")
+    assert slots.all() == [row("a")]
+    assert [one.subscriber_id for one in kit.metadata.subscribers()] == [slot_subscriber("a")]
+    assert slots.drop("a", row("a").slot_id)
+    assert (slots.all(), kit.metadata.subscribers()) == ([], [])

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headrace.entries.entry import Change, Op
-from tests.pg_pieces import Place, frame_of, piece_of, rendered
+from headrace.entries.lsn import ZERO
+from headrace.server.pg.output.registry import OUTPUTS
+from headrace.server.pg.positions import Named, records_of
+from headrace.server.pg.transactions import Transactions
+from tests.pg_pieces import FEED, INCARNATION, GivenSchemas, Place, frame_of
 
 _TABLE: Final[dict[str, Any]] = {"table": ("public", "account")}
 _TX: Final[dict[str, Any]] = {"source_tx": b"731", "source_time_ms": 1_795_000_000_100}
@@ -40,8 +44,10 @@ OPTIONS: Final[dict[str, tuple[dict[str, str], ...]]] = {
 
 
 def lines_of(plugin: str, options: dict[str, str]) -> bytes:
-    """Return what a client writes of the frame."""
-    assert piece_of(FRAME).begins
-    return b"".join(
-        payload + b"\n" for payload in rendered(plugin, ENTRIES, options, place=Place(first=41)).payloads
+    """Return what a client writes of the frame, its transactions as a stream tells them apart."""
+    output = OUTPUTS[plugin](options, GivenSchemas({}))
+    ended = Transactions(ZERO).follow(FRAME)
+    records = records_of(
+        FRAME, ended, name=lambda _: Named(FEED, INCARNATION), read=lambda _: FRAME, render=output.render
     )
+    return b"".join(record.payload + b"\n" for some in records for record in some)

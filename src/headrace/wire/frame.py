@@ -53,7 +53,6 @@ class Area(IntEnum):
     TRACEPARENT = 4
     MARKED_AT_MS = 5
     POSTED_AT_MS = 6
-    TRANSACTION_BEGAN_AT = 7
 
 
 class FrameHeader(NamedTuple):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from tests.agents import AgentProcess, headrace
-from tests.pg import WAIT_S, Receiver, create_slot, slot_row
-from tests.servers import ServerProcess
+from tests.integration.pipeline.source_tables import ID, SourceTables
+from tests.pg import WAIT_S, Receiver, create_slot, replicating, slot_row
+from tests.servers import Feed, ServerProcess
 from tests.waiting import wait_until
 from tests.wal2json import Replica
 
@@ -51,3 +53,24 @@ def test_attached_tables_are_rebuilt_from_the_records(own: ServerProcess, tmp_pa
         (rows,) = replica.tables.values()
         assert {key: tuple(row.values()) for key, row in rows.items()} == wanted
         assert set(replica.transactions) == {50, 25 + 10 + 2}, "as many as the application had, each whole"
+
+
+def test_a_truncate_comes_with_any_prefix_of_its_feed(server: ServerProcess, feed: Feed, slot: str) -> None:
+    source = SourceTables(feed)
+    create_slot(server, slot, plugin="wal2json")
+    source.schema("t", ID)
+    for number in (1, 2):
+        source.put("t", {"id": number})
+    source.commit()
+    source.truncate("t")
+    source.put("t", {"id": 2})
+    source.put("t", {"id": 3})
+    source.commit()
+    connection = replicating(server)
+    with connection.cursor() as cursor:
+        prefix = f'local:default:{feed.name}:["main", "t", 2'
+        cursor.start_replication(slot_name=slot, options={"key-prefix": prefix}, decode=True)
+        found = [json.loads(wait_until(cursor.read_message, what="a record").payload) for _ in range(7)]
+    connection.close()
+    assert [one["action"] for one in found] == ["B", "I", "C", "B", "T", "I", "C"]
+    assert [one["columns"][0]["value"] for one in found if one["action"] == "I"] == [2, 2]

@@ -48,6 +48,7 @@ class SourceTables:
             {
                 "control": "schema",
                 "key": f"\0schema/{database}/{name}/{version}",
+                "table": [database, name],
                 "changes": {
                     "database": database,
                     "table": name,
@@ -98,7 +99,12 @@ class SourceTables:
         changes = {"database": database, "table": own, "version": self._versions[table], **members}
         number = self._copies.get(table, 1) if name.startswith("copy") else 1
         self._pending.append(
-            {"control": name, "key": f"\0{name}/{database}/{own}/{number}", "changes": changes}
+            {
+                "control": name,
+                "key": f"\0{name}/{database}/{own}/{number}",
+                "table": [database, own],
+                "changes": changes,
+            }
         )
 
     def commit(self, *, last: bool = True, tx: str | None = None) -> int:

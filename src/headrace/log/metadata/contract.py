@@ -144,8 +144,11 @@ class SlotRows(Protocol):
         damaged stays as it is.
         """
 
-    def drop(self, name: str) -> bool:
-        """Remove a slot, damaged or not, with its place. False if there is none."""
+    def drop(self, name: str, slot_id: str | None = None) -> bool:
+        """Remove a slot, damaged or not, with its place. False, and nothing changes, if there is none.
+
+        With ``slot_id`` that slot alone: none of its name that was made after it.
+        """
 
 
 class Metadata(Protocol):

@@ -72,13 +72,18 @@ class PostgresSlots(SlotRows):
 
         return self._run(work)
 
-    def drop(self, name: str) -> bool:
+    def drop(self, name: str, slot_id: str | None = None) -> bool:
         def work(connection: Session) -> bool:
             with connection.transaction():
-                gone = connection.execute("DELETE FROM headrace_log.slot WHERE name = %s", (name,)).rowcount
-                connection.execute(
-                    "DELETE FROM headrace_log.subscriber WHERE subscriber_id = %s", (slot_subscriber(name),)
-                )
+                gone = connection.execute(
+                    "DELETE FROM headrace_log.slot WHERE name = %s AND (%s::text IS NULL OR slot_id = %s)",
+                    (name, slot_id, slot_id),
+                ).rowcount
+                if gone:
+                    connection.execute(
+                        "DELETE FROM headrace_log.subscriber WHERE subscriber_id = %s",
+                        (slot_subscriber(name),),
+                    )
                 return bool(gone)
 
         gone = self._run(work)

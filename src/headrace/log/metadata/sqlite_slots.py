@@ -66,10 +66,13 @@ class SqliteSlots(SlotRows):
                     put_rows(database, self._damages, SUBSCRIBER, [seen])
         return refused
 
-    def drop(self, name: str) -> bool:
+    def drop(self, name: str, slot_id: str | None = None) -> bool:
         with self._change() as database:
-            gone = database.execute("DELETE FROM slot WHERE name = ?", (name,)).rowcount
-            database.execute("DELETE FROM subscriber WHERE subscriber_id = ?", (slot_subscriber(name),))
+            gone = database.execute(
+                "DELETE FROM slot WHERE name = ?1 AND (?2 IS NULL OR slot_id = ?2)", (name, slot_id)
+            ).rowcount
+            if gone:
+                database.execute("DELETE FROM subscriber WHERE subscriber_id = ?", (slot_subscriber(name),))
         if gone:
             self._damages.mended(SLOT, (name,))
         return bool(gone)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headrace import __version__
@@ -80,7 +80,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Asking:
-    """Whose session asks. ``temporary``: the temporary slots that it has made."""
+    """Whose session asks. ``warn`` tells it what it should know beside an answer."""
 
     user: str
     database: str
@@ -88,7 +88,7 @@ class Asking:
     rights: StreamRights | None
     pid: int
     settings: dict[str, str]
-    temporary: list[str] = field(default_factory=list)
+    warn: Callable[[PgError], None]
 
 
 class Answers:
@@ -141,9 +141,9 @@ class Answers:
                 hint=f"There are: {known}.",
             )
         options = SlotOptions(asking.database, temporary)
-        row = await self._slots.create(name, plugin, options, asking.grant, asking.rights)
-        if temporary:
-            asking.temporary.append(name)
+        row = await self._slots.create(
+            name, plugin, options, asking.grant, asking.rights, pid=asking.pid, warn=asking.warn
+        )
         return row.position
 
     async def select(self, asking: Asking, query: Select) -> Answer:
@@ -232,7 +232,7 @@ class Answers:
 
     async def _drop(self, asking: Asking, arguments: Sequence[str | None]) -> str:
         (name,) = _exactly("pg_drop_replication_slot", arguments, 1)
-        await self._slots.drop(slot_name(name), asking.grant)
+        await self._slots.drop(slot_name(name), asking.grant, pid=asking.pid)
         return ""
 
     async def _version(self, _asking: Asking, _arguments: Sequence[str | None]) -> str:

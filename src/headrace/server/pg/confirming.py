@@ -47,13 +47,15 @@ class Confirming:
     def hear(self, flushed: int) -> Confirmed | None:
         """Return what a client confirms that says it has all up to ``flushed``; None where that is nothing new.
 
-        It can't have what it was not sent: what it confirms beyond that counts as what was sent.
+        It can't have what it was not sent: what it confirms beyond that counts as what was sent. What it has confirmed
+        before it was noted whose frame ends there is confirmed anew.
         """
         position = min(flushed, self._sent)
-        if position <= self._confirmed:
+        mark = self._marks.confirm(position)
+        if position <= self._confirmed and mark is None:
             return None
-        self._confirmed = position
-        return Confirmed(position, self._marks.confirm(position))
+        self._confirmed = max(self._confirmed, position)
+        return Confirmed(self._confirmed, mark)
 
     def tell(self, now_s: float) -> int:
         """Return the position of a keepalive that is sent now. ``now_s``: of a clock that never goes back."""

@@ -49,6 +49,10 @@ class PgFace:
         self._waits = Waits()
         self._pids = count(1)
         self._sessions: dict[int, Session] = {}
+        self._arriving: dict[int, Wire] = {}
+        """Connections that have not logged in yet, the oldest first."""
+        self._admitted: set[int] = set()
+        """Sessions that have."""
         self._running: set[asyncio.Task[None]] = set()
         self._wires: set[Wire] = set()
 
@@ -83,6 +87,7 @@ class PgFace:
             tls=self._tls,
             make_output=make_output,
             cancel=self._cancel,
+            admit=self._admit,
         )
         self._server = await asyncio.get_running_loop().create_server(
             self._accept, sock=self._listener, backlog=BACKLOG
@@ -124,21 +129,36 @@ class PgFace:
     async def _serve(self, wire: Wire) -> None:
         await wire.connected.wait()
         shared = self._shared
-        if shared is None or self._waits.stopping or len(self._sessions) >= self._terms.sessions_max:
-            refusal = PgError(SqlState.TOO_MANY_CONNECTIONS, "sorry, too many clients already", fatal=True)
-            wire.write(msg.error_response(refusal))
+        if shared is None or self._waits.stopping:
+            wire.write(msg.error_response(_too_many()))
             wire.close()
             return
+        if len(self._arriving) >= self._terms.sessions_max:  # who says nothing keeps nobody else out
+            self._arriving.pop(next(iter(self._arriving))).abort()
         pid = next(self._pids)
         session = self._sessions[pid] = Session(wire, shared, pid)
+        self._arriving[pid] = wire
         self._wires.add(wire)
         try:
             await session.run()
+            await wire.lost.wait()  # until then it takes memory, so it counts
         finally:
             del self._sessions[pid]
+            self._arriving.pop(pid, None)
+            self._admitted.discard(pid)
             self._wires.discard(wire)
+
+    def _admit(self, pid: int) -> None:
+        if len(self._admitted) >= self._terms.sessions_max:
+            raise _too_many()
+        self._admitted.add(pid)
+        self._arriving.pop(pid, None)
 
     def _cancel(self, request: msg.CancelRequest) -> None:
         session = self._sessions.get(request.process_id)
         if session is not None and session.secret == request.secret:
             session.cancel()
+
+
+def _too_many() -> PgError:
+    return PgError(SqlState.TOO_MANY_CONNECTIONS, "sorry, too many clients already", fatal=True)

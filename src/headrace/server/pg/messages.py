@@ -147,9 +147,12 @@ def parameter_status(name: str, value: str) -> bytes:
 
 
 def negotiate_version(unknown: Sequence[str]) -> bytes:
-    """Return NegotiateProtocolVersion: 3.0 is spoken, and these ``_pq_.`` options are not known."""
+    """Return NegotiateProtocolVersion: 3.0 is spoken, and these ``_pq_.`` options are not known.
+
+    The version is the whole one, major and minor, as PostgreSQL sends it and libpq reads it.
+    """
     names = b"".join(map(_string, unknown))
-    return message(b"v", (0).to_bytes(4, "big") + len(unknown).to_bytes(4, "big") + names)
+    return message(b"v", (PROTOCOL_3 << 16).to_bytes(4, "big") + len(unknown).to_bytes(4, "big") + names)
 
 
 def backend_key(process_id: int, secret: int) -> bytes:
@@ -197,6 +200,11 @@ def data_row(values: Sequence[str | None]) -> bytes:
 def error_response(error: PgError) -> bytes:
     """Return ErrorResponse with severity, SQLSTATE, message, and detail and hint if there are any."""
     return message(b"E", _notice(error, "FATAL" if error.fatal else "ERROR"))
+
+
+def warning(error: PgError) -> bytes:
+    """Return NoticeResponse, of the severity WARNING: what was asked for is done, and this is to be known of it."""
+    return message(b"N", _notice(error, "WARNING"))
 
 
 def _notice(error: PgError, severity: str) -> bytes:

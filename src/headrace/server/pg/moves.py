@@ -48,9 +48,11 @@ class Moves:
         self._waiting[move.name] = move
         self.begin()
 
-    def forget(self, name: str) -> None:
-        """Leave out what waits of a slot."""
-        self._waiting.pop(name, None)
+    def forget(self, name: str, slot_id: str) -> None:
+        """Leave out what waits of a slot; another one of that name keeps its."""
+        waits = self._waiting.get(name)
+        if waits is not None and waits.slot_id == slot_id:
+            del self._waiting[name]
 
     def begin(self) -> None:
         """Begin to write, if anything waits and nothing is being written."""

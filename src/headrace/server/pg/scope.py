@@ -71,7 +71,8 @@ def rights_of(store: Store, grant: Grant) -> StreamRights | None:
 def scope_of(store: Store, grant: Grant, databases: Sequence[str], options: Mapping[str, str]) -> Scope:
     """Return what a stream with these options carries: of the feeds that each of ``databases`` names.
 
-    ``feeds``: names and patterns, separated by commas. ``key-prefix``: the start of ``key_prefix + key``. InvalidRequest.
+    ``feeds``: names and patterns, separated by commas. ``key-prefix``: the start of ``key_prefix + key``; control entries
+    of a feed come with it, as a table that is emptied is empty for every key. InvalidRequest.
     """
     for database in databases:
         grant = database_grant(grant, database)
@@ -79,7 +80,7 @@ def scope_of(store: Store, grant: Grant, databases: Sequence[str], options: Mapp
     feeds = rest.pop(FEEDS, None)
     if feeds is not None:
         grant = grant.narrowed(feeds=[name.strip() for name in feeds.split(",")])
-    selection = Selection(key_prefix=rest.pop(KEY_PREFIX, ""))
+    selection = Selection(key_prefix=rest.pop(KEY_PREFIX, ""), controls=True)
     return Scope(rights_of(store, grant), selection, rest, _stored(selection, grant))
 
 

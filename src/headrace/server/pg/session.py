@@ -39,13 +39,19 @@ logger = get_logger("server.pg")
 
 EXTENDED: Final = frozenset({b"P", b"B", b"D", b"E", b"C", b"H", b"F"})
 """Messages of the extended query protocol, and function calls."""
+PASSWORD_BYTES_MAX: Final = 64 << 10
+"""PostgreSQL's bound: who has not logged in yet is not read for long."""
 REQUESTS_MAX: Final = 3
 """Requests for encryption before the start-up packet: one of each kind, and one more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the sessions of one server share. ``cancel``: what is done with a cancel request."""
+    """What the sessions of one server share.
+
+    ``cancel``: what is done with a cancel request. ``admit`` counts a session, by its pid, that has logged in; PgError
+    (53300, fatal) where there are too many.
+    """
 
     log: Log
     slots: Slots
@@ -58,6 +64,7 @@ class Server:
     tls: Tls | None
     make_output: Callable[[str, Mapping[str, str]], Output]
     cancel: Callable[[msg.CancelRequest], None]
+    admit: Callable[[int], None]
 
 
 class Session:
@@ -102,8 +109,7 @@ class Session:
             self._wire.write(msg.error_response(failure))
         finally:
             self._wire.close()
-            if self._asking is not None and self._asking.temporary:
-                await self._server.slots.drop_temporary(self._asking.temporary)
+            await self._server.slots.drop_temporary(self.pid)
 
     def _end_with(self, error: PgError) -> None:
         logger.warning("a session was ended", state=error.state, detail=error.message, peer=self._wire.peer)
@@ -144,11 +150,13 @@ class Session:
             self._wire.write(msg.negotiate_version(unknown))
         grant = await self._authenticate()
         check_call(grant, May.REPLICATE)
+        self._server.admit(self.pid)
         own = database_grant(grant, database)
         await self._server.log.refresh()
         check_database(self._server.log.store, grant, database)
         settings = {"session_authorization": user, "application_name": parameters.get("application_name", "")}
-        asking = Asking(user, database, grant, rights_of(self._server.log.store, own), self.pid, settings)
+        rights = rights_of(self._server.log.store, own)
+        asking = Asking(user, database, grant, rights, self.pid, settings, self._warn)
         self._greet(asking)
         return asking
 
@@ -175,7 +183,7 @@ class Session:
                 fatal=True,
             )
         self._wire.write(msg.authentication(3))
-        kind, body = await self._wire.read_message()
+        kind, body = await self._wire.read_message(PASSWORD_BYTES_MAX)
         if kind != b"p":
             raise _violation("expected a password message")
         grant = await verifier.verify(msg.parse_string(body))
@@ -210,6 +218,11 @@ class Session:
                 self._refuse_extended()
             elif kind not in {b"d", b"c", b"f"}:  # what is left of a stream that the server has ended
                 raise _violation(f"invalid frontend message type {kind[0]}")
+            await self._drain()
+
+    async def _drain(self) -> None:
+        """Wait until the client has taken what was answered; TimeoutError for one that does not."""
+        async with asyncio.timeout(self._server.terms.sender_timeout_s):
             await self._wire.drain()
 
     def _refuse_extended(self) -> None:
@@ -234,6 +247,7 @@ class Session:
                 end = await self._execute(asking, statement)
                 if end is StreamEnd.TERMINATED:
                     return end
+                await self._drain()
         except PgError as error:
             if error.fatal:
                 raise
@@ -269,13 +283,16 @@ class Session:
                 await self._read_slot(asking, name)
             case DropSlot(name, wait):
                 self._check_walsender(statement)
-                dropping = self._server.slots.drop(name, asking.grant, wait=wait)
+                dropping = self._server.slots.drop(name, asking.grant, pid=self.pid, wait=wait)
                 await unless_interrupted(dropping, self._cancelled, self._wire.ended)
                 self._wire.write(msg.command_complete("DROP_REPLICATION_SLOT"))
             case Start():
                 self._check_walsender(statement)
                 return await self._stream(asking, statement)
         return None
+
+    def _warn(self, warning: PgError) -> None:
+        self._wire.write(msg.warning(warning))
 
     def _answer(self, answer: Answer, tag: str) -> None:
         parts = [msg.row_description(answer.names), *map(msg.data_row, answer.rows)]

@@ -26,6 +26,7 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
 from headrace.runtime.threads import in_thread
 from headrace.server.guard import StreamRights
+from headrace.server.pg import slot_errors as refused
 from headrace.server.pg.moves import Moves
 from headrace.server.pg.slot_views import (
     SlotOptions,
@@ -36,7 +37,8 @@ from headrace.server.pg.slot_views import (
     usable_place,
     view_of,
 )
-from headrace.server.pg.sqlstate import PgError, SqlState
+from headrace.server.pg.sqlstate import PgError
+from headrace.server.pg.temporary import TemporarySlots
 from headrace.server.pg.terms import PgTerms
 from headrace.server.pg.walking import find_beginning
 from headrace.server.streams.places import Subscriber
@@ -89,8 +91,7 @@ class Slots:
         self._holder = str(uuid.uuid4())
         self._held: dict[str, Held] = {}
         self._taking: set[str] = set()
-        self._temporary: dict[str, str] = {}
-        """Those of sessions here: name -> ``slot_id``."""
+        self._temporary = TemporarySlots()
         self._released = asyncio.Condition()
         self._moves = Moves(lambda moves: self._rows.move(moves, clock.wall_ms()), self._refused)
         self._noting: asyncio.Task[None] | None = None
@@ -99,7 +100,7 @@ class Slots:
         """Begin to note which slots are there; temporary ones of sessions that are no more are dropped."""
         for row in await asyncio.to_thread(self._rows.all):
             if options_of(row).temporary and not self._is_held_elsewhere(row):
-                await asyncio.to_thread(self._rows.drop, row.name)
+                await asyncio.to_thread(self._rows.drop, row.name, row.slot_id)
         self._log.present.append(self._present)
         self._noting = asyncio.create_task(self._note())
 
@@ -115,23 +116,26 @@ class Slots:
     # -- made, seen, dropped ------------------------------------------------------------------------------------------
 
     async def create(
-        self, name: str, plugin: str, options: SlotOptions, grant: Grant, rights: StreamRights | None
+        self,
+        name: str,
+        plugin: str,
+        options: SlotOptions,
+        grant: Grant,
+        rights: StreamRights | None,
+        *,
+        pid: int = 0,
+        warn: Callable[[PgError], None] = lambda _: None,
     ) -> SlotRow:
-        """Make a slot at the journal's end; PgError: 42710 where the name is taken, 53400 where there are too many."""
+        """Make a slot at the journal's end; PgError: 42710 where the name is taken, 53400 where there are too many.
+
+        ``pid``: of the session that asks; a temporary slot is its alone. ``warn`` is called with what its maker should know.
+        """
         known = await asyncio.to_thread(self._rows.all)
         if len(known) >= self._terms.slots_max:
-            raise PgError(
-                SqlState.CONFIGURATION_LIMIT_EXCEEDED,
-                "all replication slots are in use",
-                hint="Drop one that nobody needs: SELECT * FROM pg_replication_slots shows them.",
-            )
+            raise refused.too_many()
         own = sum(row.subject == grant.subject for row in known)
         if own >= self._terms.subject_slots_max and not grant.may_administer():
-            raise PgError(
-                SqlState.CONFIGURATION_LIMIT_EXCEEDED,
-                f"this subject has {own} replication slots, which is the most",
-                hint="Drop one that nobody needs: SELECT * FROM pg_replication_slots shows them.",
-            )
+            raise refused.too_many(own)
         begin = await in_thread(partial(find_beginning, self._log.store, rights))
         held_until_ms = self._clock.wall_ms() + HELD_MS if options.temporary else 0
         row = SlotRow(
@@ -150,10 +154,12 @@ class Slots:
             return self._rows.make(row, str(place), self._clock.wall_ms())
 
         if not await in_thread(partial(self._log.store.without_drops, make)):
-            raise PgError(SqlState.DUPLICATE_OBJECT, f'replication slot "{name}" already exists')
+            raise refused.name_taken(name)
         if options.temporary:
-            self._temporary[name] = row.slot_id
+            self._temporary.add(row, pid)
         logger.info("replication slot made", slot=name, plugin=plugin, subject=grant.subject)
+        if not begin.is_whole:
+            warn(refused.may_be_torn())
         return row
 
     async def all(self, grant: Grant) -> list[SlotView]:
@@ -169,18 +175,25 @@ class Slots:
             check_place(self._log, view.row)
         return view
 
-    async def drop(self, name: str, grant: Grant, *, wait: bool = False) -> None:
-        """Drop a slot; PgError: 42704 where there is none, 55006 while it is in use.
+    async def drop(self, name: str, grant: Grant, *, pid: int = 0, wait: bool = False) -> None:
+        """Drop a slot; PgError: 42704 where there is none, 55006 while it is in use, or another session's temporary one.
 
-        With ``wait`` that is waited for, without end, at other servers too. It may be cancelled.
+        ``pid``: of the session that asks. With ``wait`` the use's end is waited for, without end, at other servers too; that
+        may be cancelled.
         """
-        while self._is_in_use(await self._known(name, grant)):
+        while self._is_in_use(row := await self._known(name, grant), pid):
             if not wait:
-                raise self._in_use(name)
+                raise self._in_use(row)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S), self._released:
                     await self._released.wait()
-        await self._drop(name)
+        self._taking.add(name)  # nobody begins to use what goes
+        try:
+            is_gone = await self._drop(name, row.slot_id)
+        finally:
+            self._taking.discard(name)
+        if not is_gone:
+            raise refused.missing(name)
 
     # -- in use -------------------------------------------------------------------------------------------------------
 
@@ -190,10 +203,10 @@ class Slots:
         PgError: 42704 (none), 55006 (in use), 55000 (lost). MetadataCorrupt if its place can't be read.
         """
         known = await self._known(name, grant)
-        if name in self._held:
-            raise self._in_use(name)
+        if name in self._held or self._temporary.pid_of(known) not in {None, pid}:
+            raise self._in_use(known)
         if name in self._taking:
-            raise _active(name, "another session")
+            raise refused.active(name, "another session")
         self._taking.add(name)
         try:
             await self.settle()
@@ -212,19 +225,19 @@ class Slots:
 
         def claimed(row: SlotRow) -> SlotRow:
             if self._is_held_elsewhere(row):
-                raise self._in_use(name)
+                raise self._in_use(row)
             return row._replace(holder=self._holder, held_until_ms=self._clock.wall_ms() + HELD_MS)
 
         self._log.store.refresh()  # another server may have dropped what it needs
         row = self._rows.one(name)
         if row is None:
-            raise _missing(name)
+            raise refused.missing(name)
         if self._is_held_elsewhere(row):
-            raise self._in_use(name)
+            raise self._in_use(row)
         place = usable_place(self._log, row)
         row = self._rows.change(name, claimed)
         if row is None:
-            raise _missing(name)
+            raise refused.missing(name)
         self._rows.move([SlotMove(name, row.slot_id, self._holder, 0, "")], self._clock.wall_ms())
         return row, place
 
@@ -240,13 +253,13 @@ class Slots:
         async with self._released:
             self._released.notify_all()
 
-    async def drop_temporary(self, names: list[str]) -> None:
+    async def drop_temporary(self, pid: int) -> None:
         """Drop the temporary slots of a session that has ended."""
-        for name in names:
+        for owned in self._temporary.of_session(pid):
             try:
-                await self._drop(name)
+                await self._drop(owned.name, owned.slot_id)
             except HeadraceError as error:
-                logger.error("a temporary slot can't be dropped", slot=name, detail=error.detail)
+                logger.error("a temporary slot can't be dropped", slot=owned.name, detail=error.detail)
 
     def confirm(self, held: Held, position: int, hold: Lsn) -> None:
         """Note that the client of a slot has all up to ``position``, and needs nothing up to ``hold``; durable soon.
@@ -282,10 +295,11 @@ class Slots:
 
         A row that is damaged stays as it is, and costs no other slot its lease.
         """
-        held_now = {held.row.name: held for held in self._held.values() if not held.released}
-        for name in [*held_now, *(self._temporary.keys() - held_now.keys())]:
-            held = held_now.get(name)
-            slot_id = held.row.slot_id if held is not None else self._temporary.get(name, "")
+        held_now = {held.row.slot_id: held for held in self._held.values() if not held.released}
+        idle = {owned.slot_id: owned.name for owned in self._temporary if owned.slot_id not in held_now}
+        names = {slot_id: held.row.name for slot_id, held in held_now.items()} | idle
+        for slot_id, name in names.items():
+            held = held_now.get(slot_id)
             try:
                 row = await asyncio.to_thread(self._rows.change, name, partial(self._renewed, slot_id))
             except MetadataCorrupt as error:
@@ -295,9 +309,9 @@ class Slots:
                 if row is None or (row.slot_id, row.holder) != (slot_id, self._holder):
                     self._end(held)
                 self.confirm(held, held.position, held.place)
-        for name, slot_id in self._temporary.items():
-            if name not in self._held:  # it moves nowhere, and was seen
-                self._moves.put(SlotMove(name, slot_id, self._holder, 0, ""))
+        for owned in self._temporary:
+            if owned.slot_id in idle and owned.name not in self._held:  # it moves nowhere, and was seen
+                self._moves.put(SlotMove(owned.name, owned.slot_id, self._holder, 0, ""))
         await self.settle()
 
     def _refused(self, move: SlotMove) -> None:
@@ -309,11 +323,7 @@ class Slots:
         """End the stream of a slot that this server has no more: what its client confirms is another one's to say."""
         if held.gone is None:
             logger.warning("a slot in use was dropped or taken over at another server", slot=held.row.name)
-            held.gone = PgError(
-                SqlState.OBJECT_IN_USE,
-                f'replication slot "{held.row.name}" was dropped or taken over at another server',
-                hint="What was confirmed before that is kept, if the slot is there: start it again.",
-            )
+            held.gone = refused.taken_over(held.row.name)
             held.end()
 
     def _renewed(self, slot_id: str, row: SlotRow) -> SlotRow:
@@ -342,28 +352,29 @@ class Slots:
         places, found = places_of(self._log), list[SlotView]()
         for row in rows:
             held = self._held.get(row.name)
-            active = held is not None or (self._is_held_elsewhere(row) and not options_of(row).temporary)
-            pid = held.pid if held is not None else None
+            pid = held.pid if held is not None else self._temporary.pid_of(row)
+            active = pid is not None or self._is_held_elsewhere(row)
             found.append(view_of(self._log, row, places, active=active, active_pid=pid))
         return found
 
     async def _known(self, name: str, grant: Grant) -> SlotRow:
         row = await asyncio.to_thread(self._rows.one, name)
         if row is None:
-            raise _missing(name)
+            raise refused.missing(name)
         if not _may_use(grant, row):
-            raise PgError(
-                SqlState.INSUFFICIENT_PRIVILEGE,
-                f'replication slot "{name}" belongs to another subject',
-                hint="A slot is used with tokens of the subject that made it, or with an admin's.",
-            )
+            raise refused.not_yours(name)
         return row
 
-    async def _drop(self, name: str) -> None:
-        self._moves.forget(name)
-        self._temporary.pop(name, None)
-        if await in_thread(partial(self._rows.drop, name)):
+    async def _drop(self, name: str, slot_id: str) -> bool:
+        """Drop this slot, and no other one of its name. False if it is gone already."""
+        self._moves.forget(name, slot_id)
+        is_gone = await in_thread(partial(self._rows.drop, name, slot_id))
+        self._temporary.forget(slot_id)
+        if is_gone:
             logger.info("replication slot dropped", slot=name)
+        async with self._released:
+            self._released.notify_all()
+        return is_gone
 
     def _is_held_elsewhere(self, row: SlotRow) -> bool:
         """A server that owns its data folder alone needs no lease: whoever held the slot before it is no more."""
@@ -371,24 +382,17 @@ class Slots:
             return False
         return row.holder not in {"", self._holder} and row.held_until_ms > self._clock.wall_ms()
 
-    def _is_in_use(self, row: SlotRow) -> bool:
-        """A temporary one is in use by its session alone, which holds it anyway."""
-        if row.name in self._held or row.name in self._taking:
+    def _is_in_use(self, row: SlotRow, pid: int) -> bool:
+        """A temporary one is in use as long as it is there, for all but its own session."""
+        if row.name in self._held or row.name in self._taking or self._is_held_elsewhere(row):
             return True
-        return self._is_held_elsewhere(row) and not options_of(row).temporary
+        return self._temporary.pid_of(row) not in {None, pid}
 
-    def _in_use(self, name: str) -> PgError:
-        held = self._held.get(name)
-        return _active(name, f"PID {held.pid}" if held is not None else "another server")
-
-
-def _active(name: str, by: str) -> PgError:
-    return PgError(SqlState.OBJECT_IN_USE, f'replication slot "{name}" is active for {by}')
+    def _in_use(self, row: SlotRow) -> PgError:
+        held = self._held.get(row.name)
+        pid = held.pid if held is not None else self._temporary.pid_of(row)
+        return refused.active(row.name, f"PID {pid}" if pid is not None else "another server")
 
 
 def _may_use(grant: Grant, row: SlotRow) -> bool:
     return grant.may_administer() or grant.subject == row.subject
-
-
-def _missing(name: str) -> PgError:
-    return PgError(SqlState.UNDEFINED_OBJECT, f'replication slot "{name}" does not exist')

@@ -26,6 +26,7 @@ from headrace.errors import (
 class SqlState(StrEnum):
     """The codes that are answered, with PostgreSQL's names."""
 
+    WARNING = "01000"
     CONNECTION_FAILURE = "08006"
     PROTOCOL_VIOLATION = "08P01"
     FEATURE_NOT_SUPPORTED = "0A000"

@@ -149,6 +149,10 @@ class Streaming:
             if chunk.data:
                 self._wire.write(chunk.data)
             self._note(chunk)
+            if (
+                self._confirming.tell_in_s(time.monotonic()) == 0
+            ):  # also far from the end, where nothing is for it
+                self._keep_alive(reply=False)
             await self._wire.drain()
             if chunk.caught_up:
                 await self._wait_for_more(chunk.at)

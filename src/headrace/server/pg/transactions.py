@@ -34,7 +34,10 @@ PAUSE_MAX_MS: Final = 600_000
 AGE_MAX_MS: Final = 3_600_000
 """An hour of the journal's time: what a name without a last entry can hold of it, whoever writes on under that name."""
 PARTS_MAX: Final = 10_000
-"""Of a feed: bounds what is remembered of it to a few megabytes. That is ten million rows in appends of 1,000."""
+"""Of a feed: bounds what is remembered of it to a few megabytes. That is ten million rows in appends of 1,000.
+
+Where a filter takes single entries of an append, each that it leaves costs four bytes more.
+"""
 _SOURCE_TX: Final = varint.tag(101, 2)
 
 
@@ -145,7 +148,10 @@ def _names_transactions(frame: Frame) -> bool:
 
 
 def xid_of(region_id: int, name: bytes, position: int) -> int:
-    """Return a transaction's number (u32, not 0): of its name in its feed, or of its frame where it has none."""
+    """Return a transaction's number (u32, not 0): of its name in its feed, or of where it begins where it has none.
+
+    ``position``: its frame's, and as many more as entries of the frame come before it.
+    """
     data = region_id.to_bytes(4, "big") + (name or position.to_bytes(8, "big"))
     return int(google_crc32c.value(data)) or 1
 
@@ -205,7 +211,7 @@ class Transactions:
             if not run.ends:
                 ended += self._keep(key, mine, now_ms)
             elif parts := [*(self._end(key) if run.tx else ()), *mine]:
-                ended.append(Transaction(header.region_id, xid_of(*key, header.position), parts))
+                ended.append(Transaction(header.region_id, xid_of(*key, header.position + run.first), parts))
         if header.count:
             self._walked = header.lsn(header.count - 1)
         return ended

@@ -6,13 +6,14 @@ It begins where the oldest transaction that was open at the slot's position bega
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headrace.entries.hlc import from_ms, to_ms
 from headrace.entries.lsn import ZERO, Lsn
-from headrace.errors import JournalCorrupt, SequenceLost, SequenceNotAvailable
+from headrace.errors import JournalCorrupt, MetadataCorrupt, SequenceLost, SequenceNotAvailable
 from headrace.log.contract import Store
 from headrace.log.history import position_past
 from headrace.server.guard import StreamRights
@@ -21,7 +22,7 @@ from headrace.server.pg.messages import clock_us, xlog_data
 from headrace.server.pg.output.contract import Output
 from headrace.server.pg.positions import Mark, Named, records_of
 from headrace.server.pg.transactions import PAUSE_MAX_MS, Transaction, Transactions
-from headrace.server.streams.selection import Selection
+from headrace.server.streams.selection import Runs, Selection
 from headrace.server.streams.walking import head_of, not_available, read_on
 from headrace.wire.frame import Frame, FrameKind
 
@@ -146,19 +147,34 @@ class Walk:
         elif self._selection.is_everything:
             ended = open_now.follow(frame)
         else:
-            runs = self._selection.runs(frame)
-            ended = open_now.follow(frame, [index for first, stop in runs for index in range(first, stop)])
+            ended = open_now.follow(frame, indices_of(self._selection.runs(frame), header.count))
         return ended if header.end > self._start else ()
 
     def _name(self, region_id: int) -> Named:
         if region_id not in self._names:
-            self._names |= {
-                tail.region_id: Named(tail.name, tail.incarnation) for tail in self._store.tails()
-            }
-        return self._names.get(region_id) or Named("", "")
+            self._look()
+        if region_id not in self._names:
+            self._store.refresh()
+            self._look()
+        if region_id not in self._names:  # sent under no name it would be confirmed, and never come again
+            raise MetadataCorrupt(
+                f"the state of the feed with region {region_id} is damaged, so it can't be told whose entries these are"
+            )
+        return self._names[region_id]
+
+    def _look(self) -> None:
+        self._names |= {tail.region_id: Named(tail.name, tail.incarnation) for tail in self._store.tails()}
 
     def _read(self, position: int) -> Frame:
         return frame_at(self._store, position)
+
+
+def indices_of(runs: Runs, count: int) -> Sequence[int] | None:
+    """Return the indices of a frame's entries that pass, ascending, in little memory; None: all ``count`` of them."""
+    if len(runs) == 1:
+        ((first, stop),) = runs
+        return None if stop - first == count else range(first, stop)
+    return array("I", (index for first, stop in runs for index in range(first, stop)))
 
 
 def readable_behind(store: Store, lost: SequenceLost) -> int | None:
@@ -203,10 +219,14 @@ def frame_at(store: Store, position: int) -> Frame:
 
 
 class Beginning(NamedTuple):
-    """Where a new slot begins: at the journal's end; ``hold``: what begins behind it is needed of open transactions."""
+    """Where a new slot begins: at the journal's end; ``hold``: what begins behind it is needed of open transactions.
+
+    ``is_whole``: nothing may be open there that began before what was looked over.
+    """
 
     position: int
     hold: Lsn
+    is_whole: bool = True
 
 
 def find_beginning(store: Store, rights: StreamRights | None) -> Beginning:
@@ -216,7 +236,7 @@ def find_beginning(store: Store, rights: StreamRights | None) -> Beginning:
     store.refresh()
     newest = head_of(store)
     end = store.end()
-    at = _look_from(store, newest, end)
+    at, is_whole = _look_from(store, newest, end)
     found: Transactions | None = None
     try:
         while at < end and (frames := store.walk(at, bytes_max=LOOK_BYTES)):
@@ -233,8 +253,8 @@ def find_beginning(store: Store, rights: StreamRights | None) -> Beginning:
                     found.pass_by(frame)
             at = frames[-1].header.end
     except (JournalCorrupt, SequenceLost, SequenceNotAvailable):
-        found = None  # behind damage nothing is open that could be sent whole
-    return Beginning(end, newest if found is None else found.hold)
+        found, is_whole = None, False  # behind damage nothing is open that could be sent whole
+    return Beginning(end, newest if found is None else found.hold, is_whole)
 
 
 def lsn_below(lsn: Lsn) -> Lsn:
@@ -242,14 +262,14 @@ def lsn_below(lsn: Lsn) -> Lsn:
     return Lsn.from_int(int(lsn) - 1) if any(lsn) else ZERO
 
 
-def _look_from(store: Store, newest: Lsn, end: int) -> int:
-    """Return the start of a frame, at most so long and so many bytes before the end."""
+def _look_from(store: Store, newest: Lsn, end: int) -> tuple[int, bool]:
+    """Return the start of a frame, at most so long and so many bytes before the end; False: the bytes cut the time short."""
     newest_ms = to_ms(newest.global_ts)
     span_ms = PAUSE_MAX_MS
     while True:
         at = store.seek(from_ms(max(0, newest_ms - span_ms)))
         if end - at <= LOOK_BACK_BYTES or span_ms < 1:
-            return at
+            return at, span_ms == PAUSE_MAX_MS
         span_ms //= 2
 
 

@@ -13,6 +13,8 @@ from headrace.server.pg.terms import PgTerms
 
 READ_BYTES_MAX: Final = 64 << 10
 """What is read ahead of a message that nobody has asked for yet."""
+CLOSE_S_MAX: Final = 10.0
+"""How long a connection that is closed waits for its client to take what was written."""
 
 
 class ConnectionEnded(Exception):
@@ -31,8 +33,11 @@ class Wire(asyncio.Protocol):
         self._is_full = False
         self._has_ended = False
         self._transport: asyncio.Transport | None = None
+        self._closing: asyncio.TimerHandle | None = None
         self.connected = asyncio.Event()
         self.ended = asyncio.Event()
+        self.lost = asyncio.Event()
+        """Nothing of the connection is in memory any more."""
         self.encrypted = False
 
     # -- what the event loop says -------------------------------------------------------------------------------------
@@ -62,6 +67,9 @@ class Wire(asyncio.Protocol):
         """Nothing can be written any more."""
         del exc
         self._end()
+        if self._closing is not None:
+            self._closing.cancel()
+        self.lost.set()
 
     def pause_writing(self) -> None:
         """The socket's buffer is full."""
@@ -82,8 +90,8 @@ class Wire(asyncio.Protocol):
             raise PgError(SqlState.PROTOCOL_VIOLATION, "invalid length of startup packet", fatal=True)
         return await self._read(size - 4)
 
-    async def read_message(self) -> tuple[bytes, bytes]:
-        """Return a message's type and body. Its first byte is waited for without end, the rest not.
+    async def read_message(self, bytes_max: int = MESSAGE_BYTES_MAX) -> tuple[bytes, bytes]:
+        """Return a message's type and body, of ``bytes_max``. Its first byte is waited for without end, the rest not.
 
         PgError (fatal) for a length that no message has, or a message that does not come to its end; ConnectionEnded.
         """
@@ -92,7 +100,7 @@ class Wire(asyncio.Protocol):
             async with asyncio.timeout(self._terms.message_timeout_s):
                 head = await self._read(5)
                 size = int.from_bytes(head[1:], "big")
-                if not 4 <= size <= MESSAGE_BYTES_MAX:
+                if not 4 <= size <= bytes_max:
                     raise PgError(SqlState.PROTOCOL_VIOLATION, "invalid message length", fatal=True)
                 return head[:1], await self._read(size - 4)
         except TimeoutError:
@@ -156,16 +164,22 @@ class Wire(asyncio.Protocol):
                 server_side=True,
                 ssl_handshake_timeout=self._terms.login_timeout_s,
             )
-        except (OSError, TimeoutError):  # ssl.SSLError is an OSError; also from a client that went away
-            raise ConnectionEnded from None
+        except BaseException as error:
+            self.lost.set()  # asyncio has closed the transport, and tells nobody
+            if isinstance(
+                error, (OSError, TimeoutError)
+            ):  # ssl.SSLError is an OSError; also a client that went away
+                raise ConnectionEnded from None
+            raise
         if encrypted is None:
             raise ConnectionEnded
         self._use(encrypted)
         self.encrypted = True
 
     def close(self) -> None:
-        """End the connection once what was written is sent."""
-        if self._transport is not None:
+        """End the connection once what was written is sent, or after :data:`CLOSE_S_MAX`."""
+        if self._transport is not None and not self.lost.is_set() and self._closing is None:
+            self._closing = asyncio.get_running_loop().call_later(CLOSE_S_MAX, self._give_up)
             self._transport.close()
 
     def abort(self) -> None:
@@ -173,6 +187,10 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self._end()
+
+    def _give_up(self) -> None:
+        self.abort()
+        self.lost.set()
 
     @property
     def peer(self) -> str:

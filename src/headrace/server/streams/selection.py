@@ -31,10 +31,19 @@ class Selection:
     """What one stream carries. Used from one thread at a time."""
 
     def __init__(
-        self, rights: StreamRights | None = None, *, key_prefix: str = "", shard: Shard | None = None
+        self,
+        rights: StreamRights | None = None,
+        *,
+        key_prefix: str = "",
+        shard: Shard | None = None,
+        controls: bool = False,
     ) -> None:
-        """``rights`` None: all feeds. ``key_prefix``: the start of an entry's ``key_prefix + key``. InvalidRequest."""
+        """``rights`` None: all feeds. ``key_prefix``: the start of an entry's ``key_prefix + key``. InvalidRequest.
+
+        ``controls``: control entries pass whatever their keys, of feeds whose ``key_prefix`` does.
+        """
         self._rights = rights
+        self._controls = controls
         self._prefix = key_prefix.encode()
         self._shard = shard
         if len(self._prefix) > PREFIX_BYTES_MAX:
@@ -52,6 +61,7 @@ class Selection:
         """Return it as it is kept beside a subscriber's progress, for :func:`selection_of`; empty for everything."""
         given = {"key-prefix": self._prefix.decode(), "shard": str(self._shard) if self._shard else ""}
         given["of-tenant"] = "" if self._rights is None else "yes"
+        given["controls"] = "yes" if self._controls and self._prefix else ""
         kept = {name: text for name, text in given.items() if text}
         return msgspec.json.encode(kept).decode() if kept else ""
 
@@ -80,6 +90,8 @@ class Selection:
         return self._prefix[len(own) :] if self._prefix.startswith(own) else None
 
     def _passes(self, entry: wal_pb2.WalEntry, rest: bytes) -> bool:
+        if self._controls and entry.control:
+            return True
         keys = _keys(entry)
         if not any(key.startswith(rest) for key in (entry.key, *keys)):
             return False
@@ -89,7 +101,11 @@ class Selection:
 def selection_of(stored: str) -> Selection:
     """Return what :meth:`Selection.stored` kept, but for rights: those are not kept."""
     given = decode_json(stored, dict[str, str]) if stored else {}
-    return Selection(key_prefix=given.get("key-prefix", ""), shard=parse_shard(given.get("shard")))
+    return Selection(
+        key_prefix=given.get("key-prefix", ""),
+        shard=parse_shard(given.get("shard")),
+        controls="controls" in given,
+    )
 
 
 def _keys(entry: wal_pb2.WalEntry) -> Sequence[bytes]:

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from headrace.log.log import Log
+from headrace.server.pg import walking, wire
 from headrace.server.pg.confirming import TELL_EVERY_S
 from headrace.server.pg.face import PgFace
-from headrace.server.pg.messages import MESSAGE_BYTES_MAX, STARTUP_BYTES_MAX
+from headrace.server.pg.messages import CANCEL_REQUEST, MESSAGE_BYTES_MAX, STARTUP_BYTES_MAX
 from headrace.server.pg.terms import PgTerms
 from headrace.server.run import Address, bind
 from headrace.server.service import Service
@@ -142,9 +143,87 @@ async def test_no_more_sessions_than_there_may_be(tmp_path: Path) -> None:
     async with served(tmp_path, sessions_max=1) as one:
         first = await Client.login(one)
         second = await Client.connect(one)
+        second.writer.write(startup_packet())
         assert states_of(await second.all()) == ["53300"]
         first.close()
         second.close()
+
+
+async def test_who_says_nothing_keeps_nobody_else_out(tmp_path: Path) -> None:
+    async with served(tmp_path, sessions_max=2) as one:
+        silent = [await Client.connect(one) for _ in range(5)]
+        for client in silent[:3]:  # the oldest went for those that came after them
+            assert await client.all() == []
+        for client in [await Client.login(one), await Client.login(one), *silent]:
+            client.close()
+
+
+async def test_a_cancel_request_is_heard_where_all_sessions_are_taken(tmp_path: Path) -> None:
+    async with served(tmp_path, sessions_max=1) as one:
+        client = await Client.connect(one)
+        client.writer.write(startup_packet())
+        key = next(body for kind, body in await client.until(b"Z") if kind == b"K")
+        await client.start("s")
+        asking = await Client.connect(one)
+        asking.writer.write(struct.pack(">II", 16, CANCEL_REQUEST) + key)
+        assert await asking.all() == []
+        assert states_of(await client.until(b"Z")) == ["57014"]
+        for each in (client, asking):
+            each.close()
+
+
+async def test_a_session_that_has_ended_counts_until_its_client_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it left unread takes memory, for so long as the server waits for it to be read."""
+    monkeypatch.setattr(wire, "CLOSE_S_MAX", 0.5)
+    async with served(tmp_path, sessions_max=1) as one:
+        client = await Client.login(one)
+        await client.start("s")
+        for _ in range(20):
+            await one.log.append(append("f", *["x" * 1000] * 1000))
+        client.writer.write(b"Y" + struct.pack(">I", 4))
+
+        async def second_comes_in() -> bool:
+            second = await Client.connect(one)
+            second.writer.write(startup_packet())
+            refused = states_of(await second.until(b"Z"))
+            second.close()
+            assert refused in ([], ["53300"])
+            return not refused
+
+        await async_wait_until(second_comes_in, what="the first one to be given up")
+        client.close()
+
+
+async def test_a_client_that_reads_no_answers_is_left(tmp_path: Path) -> None:
+    async with served(tmp_path, sender_timeout_s=0.5, sessions_max=1) as one:
+        client = await Client.login(one)
+        statements = ";".join(["SHOW server_version"] * 99)
+
+        async def ask_without_end() -> None:
+            while True:
+                client.query(statements)
+                await client.writer.drain()
+
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(ask_without_end(), 2 * WAIT_S)
+        client.close()
+
+
+@pytest.mark.parametrize(("minor", "options"), [(2, {}), (0, {"_pq_.x": "1"}), (7, {"_pq_.x": "1"})])
+async def test_a_client_of_a_newer_protocol_is_told_which_one_is_spoken(
+    tmp_path: Path, minor: int, options: dict[str, str]
+) -> None:
+    async with served(tmp_path) as one:
+        client = await Client.connect(one)
+        parameters = {"user": "ann", "replication": "database", **options}
+        words = b"".join(f"{name}\0{value}\0".encode() for name, value in parameters.items()) + b"\0"
+        client.writer.write(struct.pack(">II", len(words) + 8, 3 << 16 | minor) + words)
+        told = [body for kind, body in await client.until(b"Z") if kind == b"v"]
+        names = b"".join(f"{name}\0".encode() for name in options)
+        assert told == [struct.pack(">II", 3 << 16, len(options)) + names]
+        client.close()
 
 
 async def test_no_more_slots_than_there_may_be(tmp_path: Path) -> None:
@@ -153,6 +232,28 @@ async def test_no_more_slots_than_there_may_be(tmp_path: Path) -> None:
         for name, states in (("a", []), ("b", ["53400"])):
             client.query(f"CREATE_REPLICATION_SLOT {name} LOGICAL headrace")
             assert states_of(await client.until(b"Z")) == states
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "CREATE_REPLICATION_SLOT s LOGICAL headrace",
+        "SELECT pg_create_logical_replication_slot('s', 'headrace')",
+    ],
+)
+async def test_who_makes_a_slot_is_warned_of_a_torn_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    async with served(tmp_path) as one:
+        for _ in range(3):
+            await one.log.append(append("f", "x"))
+        monkeypatch.setattr(walking, "LOOK_BACK_BYTES", 300)
+        client = await Client.login(one)
+        client.query(asked)
+        answer = await client.until(b"Z")
+        assert [kind for kind, _ in answer] == [b"N", b"T", b"D", b"C", b"Z"]
+        assert answer[0][1].startswith(b"SWARNING\0VWARNING\0C01000\0Ma transaction")
         client.close()
 
 
@@ -236,6 +337,33 @@ async def test_a_client_of_which_nothing_is_wanted_is_told_once_a_second(tmp_pat
         assert told == sorted(told)
         assert took_s >= (len(told) - 1) * TELL_EVERY_S
         assert appends > len(told)
+        client.close()
+
+
+async def test_a_client_that_is_far_from_the_end_is_told_how_far_the_journal_was_walked(
+    tmp_path: Path,
+) -> None:
+    """What it confirms so is kept: else a long walk past what others wrote would begin anew each time."""
+    async with served(tmp_path) as one:
+        await one.log.register(register("other"))
+        client = await Client.login(one)
+        client.query("CREATE_REPLICATION_SLOT s LOGICAL headrace")
+        await client.until(b"Z")
+        begin = one.log.store.end()
+        for _ in range(40):
+            await one.log.append(append("f", *["x" * 1000] * 1000))
+        end = one.log.store.end()
+        client.query("START_REPLICATION SLOT s LOGICAL 0/0 (\"feeds\" 'other')")
+        _, body = (await client.until(b"d"))[-1]
+        told = int.from_bytes(body[1:9], "big")
+        assert (body[:1], begin < told < end) == (b"k", True)
+        client.writer.write(b"d" + struct.pack(">IcQQQQB", 38, b"r", told, told, told, 0, 0))
+
+        async def kept() -> bool:
+            (slot,) = await asyncio.to_thread(one.log.metadata.slots.all)
+            return slot.position >= told
+
+        await async_wait_until(kept, what="the confirmation to be durable")
         client.close()
 
 

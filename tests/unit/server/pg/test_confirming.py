@@ -30,6 +30,15 @@ def test_what_lies_behind_the_confirmed_position_is_nothing_new() -> None:
     assert one.hear(200) == Confirmed(200, mark(200))
 
 
+def test_a_frame_that_is_noted_behind_its_confirmation_is_passed_with_the_next_word() -> None:
+    one = Confirming(100, 100)
+    one.note(200, [])
+    assert one.hear(200) == Confirmed(200, None)
+    one.note(0, [mark(200)])
+    assert one.hear(200) == Confirmed(200, mark(200))
+    assert one.hear(200) is None
+
+
 def test_a_start_that_was_not_confirmed_yet_is_confirmed_by_saying_so() -> None:
     assert Confirming(100, 50).hear(100) == Confirmed(100, None)
 

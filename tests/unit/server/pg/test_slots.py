@@ -184,3 +184,57 @@ async def test_a_damaged_row_costs_no_other_slot_its_lease(tmp_path: Path) -> No
         assert held[0].gone is None
         for one in held:
             await kit.slots.release(one)
+
+
+TEMPORARY = SlotOptions("headrace", temporary=True)
+OWNER, OTHER = 1, 2
+"""Sessions."""
+
+
+async def test_the_end_of_a_session_leaves_a_later_slot_of_that_name(tmp_path: Path) -> None:
+    async with opened(tmp_path) as kit:
+        bob, eve = (Grant(subject=name, roles=frozenset({Role.REPLICATION})) for name in ("bob", "eve"))
+        await kit.slots.create("s", "headrace", TEMPORARY, eve, None, pid=OWNER)
+        await kit.slots.drop("s", eve, pid=OWNER)
+        await kit.slots.create("s", "headrace", OPTIONS, bob, None, pid=OTHER)
+        held = await kit.slots.take("s", bob, OTHER, lambda: None)
+        await kit.slots.drop_temporary(OWNER)
+        await kit.slots.note()
+        assert stored(kit) == held.row
+        assert held.gone is None
+        await kit.slots.release(held)
+
+
+async def test_the_end_of_a_session_leaves_what_another_server_made_of_that_name(tmp_path: Path) -> None:
+    async with opened(tmp_path) as kit:
+        rows = kit.log.metadata.slots
+        await kit.slots.create("s", "headrace", TEMPORARY, EVERYTHING, None, pid=OWNER)
+        row = stored(kit)._replace(slot_id="another one", holder="another server")
+        rows.drop("s")  # its lease had lapsed there
+        assert rows.make(row, str(ZERO), kit.clock.ms)
+        await kit.slots.note()
+        await kit.slots.drop_temporary(OWNER)
+        assert stored(kit) == row
+        assert len(kit.log.metadata.subscribers()) == 1
+
+
+async def test_a_temporary_slot_is_its_session_s_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as kit:
+        await kit.slots.create("s", "headrace", TEMPORARY, EVERYTHING, None, pid=OWNER)
+        (view,) = await kit.slots.all(EVERYTHING)
+        assert (view.active, view.active_pid) == (True, OWNER)
+        for refused in (
+            kit.slots.take("s", EVERYTHING, OTHER, lambda: None),
+            kit.slots.drop("s", EVERYTHING, pid=OTHER),
+        ):
+            with pytest.raises(PgError, match=f"is active for PID {OWNER}") as raised:
+                await refused
+            assert raised.value.state == "55006"
+        held = await kit.slots.take("s", EVERYTHING, OWNER, lambda: None)
+        await kit.slots.release(held)
+        waiting = asyncio.create_task(kit.slots.drop("s", EVERYTHING, pid=OTHER, wait=True))
+        await kit.slots.drop_temporary(OWNER)
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(PgError, match="does not exist"):
+                await waiting
+        assert kit.log.metadata.slots.all() == []

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import LsnNotAvailable
-from headrace.server.pg import transactions
+from headrace.server.pg import transactions, walking
 from headrace.server.pg.positions import Mark, Marks, entry_positions
 from headrace.server.pg.transactions import PAUSE_MAX_MS, Part, Run, Transactions, runs_of
 from headrace.server.pg.walking import find_beginning
@@ -35,6 +35,13 @@ def test_an_append_without_names_is_one_transaction() -> None:
     frame = Journal().append(1, [BARE] * 3)
     (one,) = Transactions(ZERO).follow(frame)
     assert one.parts == [Part(256, 0, 2, None)]
+
+
+def test_what_a_named_transaction_parts_has_two_numbers() -> None:
+    frame = Journal().append(1, [BARE, A, A_LAST, BARE])
+    first, named, last = Transactions(ZERO).follow(frame)
+    assert len({first.xid, named.xid, last.xid}) == 3
+    assert [one.xid for one in Transactions(ZERO).follow(frame)] == [first.xid, named.xid, last.xid]
 
 
 def test_a_transaction_that_spans_frames_ends_in_the_last_and_holds_from_the_first() -> None:
@@ -206,7 +213,18 @@ def test_a_new_slot_gets_what_is_open_whole() -> None:
 
 def test_a_new_slot_on_an_empty_journal_begins_at_its_beginning() -> None:
     journal = Journal()
-    assert find_beginning(journal.store, None) == (256, ZERO)
+    assert find_beginning(journal.store, None) == (256, ZERO, True)
+
+
+def test_a_new_slot_is_told_where_less_was_looked_over_than_a_transaction_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    journal = Journal()
+    for entries in ([A], [BARE], [BARE]):
+        journal.append(1, entries)
+    assert find_beginning(journal.store, None).is_whole
+    monkeypatch.setattr(walking, "LOOK_BACK_BYTES", 700)
+    assert not find_beginning(journal.store, None).is_whole
 
 
 def test_a_stream_whose_beginning_was_dropped_since_says_so() -> None:
