@@ -179,12 +179,12 @@ PAUSE_MAX_MS = 600_000
 """A transaction without a last entry, of which nothing more comes, counts as ended once the log went on for longer."""
 
 
-def is_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO) -> bool:
+def is_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO, ahead: Sequence[Known] = ()) -> bool:
     """Tell whether a cut behind entry ``at`` tears neither an append nor a transaction; looks at everything.
 
     A transaction is a name in a feed, up to its last entry, whatever is between and for however long; it goes on where
     nobody can know. Of one whose last entry is lost manifests tell that it ended, but not those of agents that wrote up to
-    ``old``.
+    ``old``. ``ahead``: entries behind a loss that nobody accepted, of which manifests tell.
     """
     if not entries[at].append_end:
         return False
@@ -193,8 +193,11 @@ def is_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO) -> bool:
             continue
         ms = entry.lsn.committed_at_ms
         same = [one for one in entries[place + 1 :] if (one.region, one.tx) == (entry.region, entry.tx)]
+        later = [one for one in ahead if (one.region, one.tx) == (entry.region, entry.tx)]
         if same and (entry.lsn <= old or not same[0].anew):
             goes_on = entries.index(same[0]) > at
+        elif not same and entry.lsn > old and later and not later[0].anew:
+            goes_on = True
         else:
             goes_on = entries[-1].lsn.committed_at_ms - ms <= PAUSE_MAX_MS
         if goes_on:
@@ -202,9 +205,10 @@ def is_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO) -> bool:
     return True
 
 
-def last_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO) -> int:
+def last_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO, ahead: Sequence[Known] = ()) -> int:
     """Return the greatest place at or below ``at`` where the log may be cut; -1 if there is none."""
-    return next((place for place in range(at, -1, -1) if is_whole(entries, place, old=old)), -1)
+    places = range(at, -1, -1)
+    return next((place for place in places if is_whole(entries, place, old=old, ahead=ahead)), -1)
 
 
 T0 = TS >> 18

@@ -165,8 +165,15 @@ class Model:
         start = self.start_for(at)
         assert start is not None
         entries = self._known(at)
+        known = [one for _, one in entries]
+        end = known[-1].lsn if known else self.history.entries[max(start, 0)].lsn
+        ahead = [
+            one
+            for one, there in zip(self.history.entries, self.there, strict=True)
+            if there and one.lsn > end
+        ]
         many = len([1 for number, _ in entries if number <= at])
-        place = last_whole([one for _, one in entries], many - 1, old=self.old_to)
+        place = last_whole(known, many - 1, old=self.old_to, ahead=ahead)
         return entries[place][0] if place >= 0 else start if start >= 0 else None
 
     def _known(self, at: int) -> list[tuple[int, Known]]:

@@ -8,7 +8,7 @@ agents, and of segments that leave too many open. Of these the marks are read, a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -41,8 +41,16 @@ class _Spans(NamedTuple):
 class Links:
     """The links between pieces. What is read of pieces is read once for each stretch of them."""
 
-    def __init__(self, pieces: Pieces, reached: Mapping[History, int] | None = None) -> None:
-        """``reached``: the last sequence id of each history at the start, where that is a base."""
+    def __init__(
+        self,
+        pieces: Pieces,
+        reached: Mapping[History, int] | None = None,
+        ahead: Sequence[Sequence[FeedRange]] = (),
+    ) -> None:
+        """``reached``: the last sequence id of each history at the start, where that is a base.
+
+        ``ahead``: the ranges of segments behind a gap that ends the pieces. They count as pieces that nobody can read.
+        """
         self._pieces = pieces
         self._reached = dict(reached or {})
         self._unopened: dict[Tx, int] = {}
@@ -54,6 +62,11 @@ class Links:
         for at in range(len(pieces)):
             for part in in_order(pieces[at].feeds):
                 self._take(waiting, part, at, untold)
+        for at, parts in enumerate(ahead, len(pieces)):
+            for part in in_order(parts):
+                for name, left in waiting.take(part, at).continued:
+                    if left < len(pieces):
+                        self._told[left][_tx(part, name)] = at
         self._untold = sorted(untold)
 
     def _take(self, waiting: LeftOpen, part: FeedRange, at: int, untold: set[int]) -> None:

@@ -25,6 +25,7 @@ from headrace.archive.moments.pieces import Piece, Pieces, Place
 from headrace.archive.moments.transactions import Live, begin_of, end_of, judge, last_place, left_by_idle
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.wire.kwal_left_open import History
+from headrace.wire.kwal_manifest import FeedRange
 from headrace.wire.walk import Ints
 
 _BELOW: Final = Place(-1, -1)
@@ -62,14 +63,19 @@ class Points:
     """The entries of pieces that join, above ``start``: a base snapshot's LSN, or ZERO.
 
     The log is whole there, but for transactions of which manifests say that they go on behind it. ``reached``: the last
-    sequence id of each history that the base has.
+    sequence id of each history that the base has. ``ahead``: what segments hold that the pieces do not join: a transaction
+    that goes on there is open, too.
     """
 
     def __init__(
-        self, pieces: Sequence[Piece], start: Lsn = ZERO, reached: Mapping[History, int] | None = None
+        self,
+        pieces: Sequence[Piece],
+        start: Lsn = ZERO,
+        reached: Mapping[History, int] | None = None,
+        ahead: Sequence[Sequence[FeedRange]] = (),
     ) -> None:
         self._pieces = Pieces(pieces, start)
-        self._links = Links(self._pieces, reached)
+        self._links = Links(self._pieces, reached, ahead)
         self.last_at = self._pieces.last_at
         self.lsn = self._pieces.lsn
         self.before = self._pieces.before
@@ -99,6 +105,9 @@ class Points:
         pieces = self._pieces
         for tx, at in self._links.open_at_start.items():
             if place is not None and place.piece > at:
+                continue
+            if at >= len(pieces):
+                yield Torn(tx.region, pieces.feeds[tx.region], None, None, tx.name)
                 continue
             units = pieces.marks(at).units
             head = units.of([tx], units.head).get(tx)

@@ -73,10 +73,15 @@ def points_of(archive: Archive, start: Lsn) -> Points:
         for one in archive.segments
         if one.file in archive.manifests and one.name.last > start and one.name.first <= last
     ]
+    ahead = [
+        archive.manifests[one.file].feeds
+        for one in archive.segments
+        if one.file in archive.manifests and one.name.first > max(last, start)
+    ]
     base = next((base for lsn, base in archive.chain.starts() if lsn == start), None)
     feeds = base.manifest.feeds if base is not None else ()
     reached = {(one.region_id, one.incarnation): one.sequence_id for one in feeds}
-    archive.points[start] = made = Points(pieces, start, reached)
+    archive.points[start] = made = Points(pieces, start, reached, ahead)
     return made
 
 

@@ -116,6 +116,8 @@ def end_of(pieces: Pieces, links: Links, live: Live) -> Place | None:
         if following is None:
             ended = pieces.last_ms(len(pieces) - 1) - pieces.ms(last) > PAUSE_MAX_MS
             return last if ended or _is_over(pieces, _live(pieces, at, unit)) else None
+        if following >= len(pieces):
+            return None
         later = pieces.marks(following).units
         found = later.of([live.tx], later.head).get(live.tx)
         if found is None:

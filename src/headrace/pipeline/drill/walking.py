@@ -10,7 +10,7 @@ no farther than a plan looks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from headrace.archive.files.segments import Stored
@@ -59,7 +59,7 @@ def last_whole(archive: Archive, start: Lsn, asked: Lsn) -> Lsn:
     ]
     if not segments:
         return start
-    told = _Told(archive, segments)
+    told = _Told(archive, segments, [one for one in archive.segments if one.name.first > reach])
     over = _ends_of_histories(archive, segments)
     end = max((at for at, one in enumerate(segments) if one.name.first <= asked), default=0)
     begin, back = end, 2 * PAUSE_MS
@@ -68,7 +68,8 @@ def last_whole(archive: Archive, start: Lsn, asked: Lsn) -> Lsn:
         while begin and segments[begin].name.first.committed_at_ms > from_ms:
             begin -= 1
         entries = _entries(archive, told, told.around(begin, end), start, over)
-        found = whole_below(entries, asked, over, end_ms=segments[-1].name.last.committed_at_ms)
+        end_ms = segments[-1].name.last.committed_at_ms
+        found = whole_below(entries, asked, over, told.beyond, end_ms=end_ms)
         if found is not None and found >= segments[begin].name.first:
             return found
         if not begin:
@@ -89,12 +90,17 @@ def own_target(earlier: Archive, later: Archive, start: Lsn, asked: Lsn, found: 
 
 
 def whole_below(
-    entries: Iterable[Entry], asked: Lsn, over: Iterable[_History] = (), *, end_ms: int
+    entries: Iterable[Entry],
+    asked: Lsn,
+    over: Iterable[_History] = (),
+    beyond: Collection[_Name] = (),
+    *,
+    end_ms: int,
 ) -> Lsn | None:
     """Return the last LSN of the entries, at or below ``asked``, behind which they may be cut; None if there is none.
 
-    ``over``: histories after which their feed goes on with another one. ``end_ms``: log time of the log's last entry. No
-    more of the entries is read than must be.
+    ``over``: histories after which their feed goes on with another one. ``beyond``: names that the archive has more of,
+    behind the entries. ``end_ms``: log time of the log's last entry. No more of the entries is read than must be.
     """
     waiting: dict[int, tuple[_Name, int]] = {}  # by number, the newest last: whose it is, and its log time
     newest: dict[_Name, int] = {}
@@ -117,8 +123,9 @@ def whole_below(
                 cuts.pop()
             cuts.append((number, one.lsn))
     ended = set(over)
-    for first, ((history, _), ms) in waiting.items():
-        if history not in ended and end_ms - ms <= PAUSE_MS:
+    for first, (name, ms) in waiting.items():
+        goes_on = name in beyond and newest.get(name) == first
+        if goes_on or (name[0] not in ended and end_ms - ms <= PAUSE_MS):
             _tear(cuts, first)
     return cuts[-1][1] if cuts else None
 
@@ -132,15 +139,18 @@ def _tear(cuts: list[tuple[int, Lsn]], first: int) -> None:
 class _Told:
     """What manifests tell of transactions: which segments hold more of what another one leaves open.
 
-    ``untold``: (segment, history) that leave open what no manifest names, or of which one behind does not tell.
+    ``untold``: (segment, history) that leave open what no manifest names, or of which one behind does not tell. ``beyond``:
+    names of which the next segment with more is behind a gap that ends the ``segments``, one of ``behind``.
     """
 
-    def __init__(self, archive: Archive, segments: Sequence[Stored]) -> None:
+    def __init__(self, archive: Archive, segments: Sequence[Stored], behind: Sequence[Stored]) -> None:
         self.segments = segments
+        self.beyond: set[_Name] = set()
         self.untold: set[tuple[int, _History]] = set()
         self._joined: set[tuple[int, int]] = set()
         left: dict[_History, dict[str, int]] = {}
-        for at, stored in enumerate(segments):
+        there = [one for one in behind if one.file in archive.manifests]
+        for at, stored in enumerate([*segments, *there]):
             parts = archive.manifests[stored.file].feeds
             for part in sorted(parts, key=lambda part: Lsn.parse(part.first_lsn)):
                 history = part.region_id, part.incarnation
@@ -148,7 +158,11 @@ class _Told:
                 if part.continued is None:
                     self.untold |= {(one, history) for one in mine.values()}
                     mine.clear()
-                self._joined |= {(mine.pop(name), at) for name in part.continued or () if name in mine}
+                goes_on = {name: mine.pop(name) for name in part.continued or () if name in mine}
+                self._joined |= {(one, at) for one in goes_on.values()}
+                if at >= len(segments):
+                    inside = (name for name, one in goes_on.items() if one < len(segments))
+                    self.beyond |= {(history, bytes.fromhex(name)) for name in inside}
                 names = () if part.ends_whole else part.left_open
                 if names is None:
                     self.untold.add((at, history))
@@ -159,7 +173,7 @@ class _Told:
         found = set(range(begin, end + 1))
         for left, at in self._joined:
             if left <= end and at >= begin:
-                found |= {left, at}
+                found |= {left, at}.intersection(range(len(self.segments)))
         for left, _ in self.untold:
             if begin - LOOK_SEGMENTS <= left <= end:
                 found |= {at for at in range(left, left + LOOK_SEGMENTS + 1) if self.is_near(left, at)}
