@@ -7,7 +7,7 @@ it: all by the same bounds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final, NamedTuple, Self
 
 from headrace.wire.kwal_manifest import FeedRange
@@ -69,8 +69,16 @@ class LeftOpen:
             found.setdefault(region, set()).update(map(bytes.fromhex, names))
         return found
 
+    def is_moot(self, part: FeedRange) -> bool:
+        """Tell whether a range changes nothing, as nearly all do: an archive may have a million."""
+        if not part.ends_whole or part.continued:
+            return False
+        return part.continued is not None or (part.region_id, part.incarnation) not in self._waiting
+
     def take(self, part: FeedRange, at: int = 0) -> Taken:
         """Go on behind a range. ``at``: what it is called in later answers, such as its segment's number."""
+        if self.is_moot(part):
+            return Taken([], [])
         history = part.region_id, part.incarnation
         waiting = self._waiting.pop(history, {})
         taken = Taken([], [])
@@ -89,8 +97,3 @@ class LeftOpen:
         if waiting:
             self._waiting[history] = waiting
         return taken
-
-    def take_all(self, parts: Iterable[FeedRange]) -> None:
-        """Go on behind the ranges of a segment, those of one feed in LSN order."""
-        for part in parts:
-            self.take(part)

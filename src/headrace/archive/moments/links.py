@@ -52,7 +52,7 @@ class Links:
         ``ahead``: the ranges of segments behind a gap that ends the pieces. They count as pieces that nobody can read.
         """
         self._pieces = pieces
-        self._reached = dict(reached or {})
+        self._reached = reached or {}
         self._unopened: dict[Tx, int] = {}
         self._told: list[Going] = [{} for _ in range(len(pieces))]
         self._found: dict[int, Going] = {}
@@ -61,7 +61,8 @@ class Links:
         waiting = LeftOpen()
         for at in range(len(pieces)):
             for part in in_order(pieces[at].feeds):
-                self._take(waiting, part, at, untold)
+                if not waiting.is_moot(part):
+                    self._take(waiting, part, at, untold)
         for at, parts in enumerate(ahead, len(pieces)):
             for part in in_order(parts):
                 for name, left in waiting.take(part, at).continued:
@@ -89,16 +90,27 @@ class Links:
 
     def _note_unopened(self, waiting: LeftOpen, part: FeedRange, at: int) -> None:
         """Note what goes on in a range and was left open below the start: nothing between is lost, and all of that told."""
-        history = part.region_id, part.incarnation
-        reached = self._reached.pop(history, None)
-        if reached is None or part.continued is None or part.first_sequence_id > reached + 1:
-            return
-        known = waiting.of(*history)
-        for name in part.continued:
-            if name not in known:
+        known = waiting.of(part.region_id, part.incarnation)
+        names = [name for name in part.continued or () if name not in known]
+        if names and self._is_told_since_start(part, at):
+            for name in names:
                 self._unopened.setdefault(_tx(part, name), at)
-        if left_open(part) is not None:
-            self._reached[history] = max(reached, part.last_sequence_id)
+
+    def _is_told_since_start(self, part: FeedRange, at: int) -> bool:
+        history = part.region_id, part.incarnation
+        reached = self._reached.get(history)
+        for piece in self._pieces.of_feed[part.region_id]:
+            for one in in_order(self._pieces.ranges(piece, part.region_id)) if piece <= at else ():
+                if one.incarnation != part.incarnation:
+                    continue
+                if reached is None or one.first_sequence_id > reached + 1 or one.continued is None:
+                    return False
+                if one is part:
+                    return True
+                if left_open(one) is None:
+                    return False
+                reached = max(reached, one.last_sequence_id)
+        return False
 
     @cached_property
     def open_at_start(self) -> dict[Tx, int]:
