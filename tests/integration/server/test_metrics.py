@@ -156,9 +156,12 @@ def test_streams_over_all_feeds_tell_their_bytes_queue_and_lag(server: ServerPro
     for _ in range(200):
         assert feed.post({"changes": {"uuid": "o", "text": value}}).status_code == 200
     assert metrics(server).of("kdb_wal_bytes_sent_total") == 0
-    with grpc.insecure_channel(
-        server.grpc_address, [("grpc.max_receive_message_length", 8 << 20)]
-    ) as channel:
+    large = ("grpc.max_receive_message_length", 8 << 20)
+    narrow = ("grpc.http2.bdp_probe", 0)  # or the client's own window may grow until it holds everything
+    with (
+        grpc.insecure_channel(server.grpc_address, [large]) as channel,
+        grpc.insecure_channel(server.grpc_address, [large, narrow]) as unread,
+    ):
         subscribe = channel.unary_stream("/kdb.wal.v1.WalStream/Subscribe")
         reads = subscribe(b"", metadata=[("subscriber-id", "reads")])
         received, entries = 0, 0
@@ -169,7 +172,9 @@ def test_streams_over_all_feeds_tell_their_bytes_queue_and_lag(server: ServerPro
         wait_until(
             lambda: metrics(server).of("kdb_wal_bytes_sent_total") == received, what="all bytes to be counted"
         )
-        stands = subscribe(b"", metadata=[("subscriber-id", "stands")])
+        stands = unread.unary_stream("/kdb.wal.v1.WalStream/Subscribe")(
+            b"", metadata=[("subscriber-id", "stands")]
+        )
         name = "anonymous/stands"
         wait_until(
             lambda: (metrics(server).get("kdb_wal_queue_depth", subscriber_id=name) or 0) > 0,
