@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.planning import RestorePlan, plan
+from headrace.archive.moments.reachable import whole_below
 from headrace.archive.moments.target import Asked
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import HeadraceError, SegmentGap, TargetInsideAppend, TargetUnreachable
@@ -291,6 +292,35 @@ def test_the_plan_for_every_time_is_the_models(case: Case, ms: int) -> None:
     assert isinstance(found, RestorePlan), found
     assert found.target_lsn == entries[expected].lsn
     _check_told(model, found, expected, last)
+
+
+_GROWING = st.lists(appends_of(), min_size=1, max_size=12).map(
+    lambda made: sorted(made, key=lambda one: one.ms)
+)
+
+
+@settings(max_examples=scaled(25), deadline=None)
+@given(_GROWING, st.lists(st.integers(1, 11), max_size=6), st.integers(0, 11))
+def test_a_base_that_was_made_while_the_archive_grew_changes_no_target(
+    appends: list[Append], cuts: list[int], made: int
+) -> None:
+    """What was whole then, as nothing more of a transaction was known, may be inside of it now."""
+    history = History(appends)
+    segments, entries = history.segments(sorted(set(cuts))), history.entries
+    with tempfile.TemporaryDirectory() as folder:
+        write_archive(Path(folder), segments[: made % len(segments) + 1])
+        lsn = whole_below(Archive.read(folder), entries[-1].lsn)
+        places = [at + 1 for at, one in enumerate(entries) if one.lsn == lsn]
+        write_archive(Path(folder), segments, bases=[entries[:count] for count in places])
+        archive = Archive.read(folder)
+        for at, entry in enumerate(entries):
+            if not entry.append_end:
+                continue
+            place = last_whole(entries, at)
+            found = _plan(archive, Asked(to_lsn=entry.lsn))
+            assert isinstance(found, RestorePlan) == (place >= 0), (entry, found)
+            if isinstance(found, RestorePlan):
+                assert found.target_lsn == entries[place].lsn
 
 
 def _plan(archive: Archive, asked: Asked) -> RestorePlan | HeadraceError:
