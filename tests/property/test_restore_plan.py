@@ -294,6 +294,15 @@ def test_the_plan_for_every_time_is_the_models(case: Case, ms: int) -> None:
     _check_told(model, found, expected, last)
 
 
+PAUSED = [
+    Append(7, 0),
+    Append(8, 1, (("A", False),)),
+    Append(7, 2 * PAUSE_MAX_MS),
+    Append(9, 3 * PAUSE_MAX_MS),
+    Append(8, 4 * PAUSE_MAX_MS, (("A", True),)),
+    Append(7, 5 * PAUSE_MAX_MS),
+]
+"""A transaction that had counted as ended when the base was made."""
 _GROWING = st.lists(appends_of(), min_size=1, max_size=12).map(
     lambda made: sorted(made, key=lambda one: one.ms)
 )
@@ -301,6 +310,8 @@ _GROWING = st.lists(appends_of(), min_size=1, max_size=12).map(
 
 @settings(max_examples=scaled(25), deadline=None)
 @given(_GROWING, st.lists(st.integers(1, 11), max_size=6), st.integers(0, 11))
+@example(PAUSED, [3], 0)
+@example(PAUSED, [2, 3, 4], 1)
 def test_a_base_that_was_made_while_the_archive_grew_changes_no_target(
     appends: list[Append], cuts: list[int], made: int
 ) -> None:
