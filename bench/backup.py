@@ -68,7 +68,9 @@ def _write_segments(folder: Path, batches: list[ReceivedBatch], segment_bytes: i
         gatherer = Gatherer(segment_bytes)
 
         def put(finished: Finished) -> int:
-            files = deposits.files_of(finished, surveyed(finished), Given({1: "bench"}, {}))
+            files = deposits.files_of(
+                finished, surveyed(finished, deposits.histories), Given({1: "bench"}, {})
+            )
             deposits.put(files)
             return finished.sealed.size
 

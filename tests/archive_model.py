@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headrace.archive.files.gaps import AcceptedGap, encode_gap, gap_file
 from headrace.entries.entry import Change
-from headrace.entries.lsn import Lsn
+from headrace.entries.lsn import ZERO, Lsn
 from headrace.wire.base_manifest import (
     MANIFEST,
     BaseFeed,
@@ -22,7 +22,11 @@ from headrace.wire.base_manifest import (
     encode_base,
 )
 from headrace.wire.kwal import Sealed
+from headrace.wire.kwal_left_open import LeftOpen
 from tests.kwal import INCARNATION, TS, Stamped, manifest_of, sealed, stamped, write
+
+ALL = 1_000
+"""More segments than any of these archives has."""
 
 FEEDS = {7: "vmapi::vm", 8: "shop::orders", 9: "shop"}
 
@@ -41,7 +45,7 @@ class Append(NamedTuple):
 
 
 class Known(NamedTuple):
-    """An entry, as the model sees it."""
+    """An entry, as the model sees it. ``anew``: the entry before it of its transaction's name, if any, was a last one."""
 
     lsn: Lsn
     region: int
@@ -50,6 +54,7 @@ class Known(NamedTuple):
     tx_last: bool
     append_end: bool
     source_ms: int
+    anew: bool
 
 
 class History:
@@ -61,6 +66,7 @@ class History:
         self.ends: list[int] = []
         """Per append: how many entries there are up to its end."""
         following: dict[int, int] = {}
+        ended: dict[tuple[int, str], bool] = {}
         clock = 0
         for append in appends:
             clock = max(clock + 1, (append.ms << 18))
@@ -81,7 +87,11 @@ class History:
             for at, (tx, last) in enumerate(append.entries):
                 lsn = Lsn(TS + clock, append.region, first + at)
                 end = at == len(append.entries) - 1
-                self.entries.append(Known(lsn, append.region, first + at, tx, last, end, append.source_ms))
+                anew = ended.get((append.region, tx), True)
+                ended[append.region, tx] = last
+                self.entries.append(
+                    Known(lsn, append.region, first + at, tx, last, end, append.source_ms, anew)
+                )
             self.ends.append(len(self.entries))
 
     def segments(self, cuts: Sequence[int]) -> list[Sealed]:
@@ -98,20 +108,22 @@ def write_archive(
     untold: Sequence[int] = (),
     bases: Sequence[Sequence[Known]] = (),
     accepted: Sequence[tuple[Lsn, Lsn]] = (),
-    old: bool = False,
+    old: int = 0,
 ) -> None:
     """Write segments that follow one another, but the ``lost`` ones; ``untold`` ones have no manifest.
 
-    ``old``: their manifests do not say whether feeds end whole.
+    ``old``: the manifests of so many do not say whether feeds end whole, nor anything of transactions.
     ``bases``: of each, all entries up to it. ``accepted``: gaps, by their ends.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    near: dict[int, int] = {}
+    left = LeftOpen()
     for at, segment in enumerate(segments):
-        manifest = manifest_of(segment, before=segments[at - 1] if at else None)
-        near |= {one.region_id: one.last_sequence_id for one in manifest.feeds}
-        if old:
-            unsaid = tuple(replace(one, ends_whole=None) for one in manifest.feeds)
+        manifest = manifest_of(segment, before=segments[at - 1] if at else None, left=left)
+        if at < old:
+            unsaid = tuple(
+                replace(one, ends_whole=None, left_open=None, continued=None) for one in manifest.feeds
+            )
+            left = LeftOpen()
             manifest = replace(manifest, feeds=unsaid)
         if at not in lost:
             write(folder, segment, None if at in untold else manifest)
@@ -164,13 +176,15 @@ def write_base(
 
 
 PAUSE_MAX_MS = 600_000
-"""A transaction without a last entry, of which nothing more comes for longer than this, counts as ended."""
+"""A transaction without a last entry, of which nothing more comes, counts as ended once the log went on for longer."""
 
 
-def is_whole(entries: Sequence[Known], at: int) -> bool:
+def is_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO, ahead: Sequence[Known] = ()) -> bool:
     """Tell whether a cut behind entry ``at`` tears neither an append nor a transaction; looks at everything.
 
-    A transaction is a name in a feed, up to its last entry, whatever is between; it goes on where nobody can know.
+    A transaction is a name in a feed, up to its last entry, whatever is between and for however long; it goes on where
+    nobody can know. Of one whose last entry is lost manifests tell that it ended, but not those of agents that wrote up to
+    ``old``. ``ahead``: entries behind a loss that nobody accepted, of which manifests tell.
     """
     if not entries[at].append_end:
         return False
@@ -179,8 +193,11 @@ def is_whole(entries: Sequence[Known], at: int) -> bool:
             continue
         ms = entry.lsn.committed_at_ms
         same = [one for one in entries[place + 1 :] if (one.region, one.tx) == (entry.region, entry.tx)]
-        if same:
-            goes_on = same[0].lsn.committed_at_ms - ms <= PAUSE_MAX_MS and entries.index(same[0]) > at
+        later = [one for one in ahead if (one.region, one.tx) == (entry.region, entry.tx)]
+        if same and (entry.lsn <= old or not same[0].anew):
+            goes_on = entries.index(same[0]) > at
+        elif not same and entry.lsn > old and later and not later[0].anew:
+            goes_on = True
         else:
             goes_on = entries[-1].lsn.committed_at_ms - ms <= PAUSE_MAX_MS
         if goes_on:
@@ -188,9 +205,10 @@ def is_whole(entries: Sequence[Known], at: int) -> bool:
     return True
 
 
-def last_whole(entries: Sequence[Known], at: int) -> int:
+def last_whole(entries: Sequence[Known], at: int, *, old: Lsn = ZERO, ahead: Sequence[Known] = ()) -> int:
     """Return the greatest place at or below ``at`` where the log may be cut; -1 if there is none."""
-    return next((place for place in range(at, -1, -1) if is_whole(entries, place)), -1)
+    places = range(at, -1, -1)
+    return next((place for place in places if is_whole(entries, place, old=old, ahead=ahead)), -1)
 
 
 T0 = TS >> 18

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +11,9 @@ from headrace.entries.lsn import ZERO, Lsn, lsn_of
 from headrace.wire import entry as wal_entry
 from headrace.wire.kwal import Sealed, SegmentWriter
 from headrace.wire.kwal_columns import Segment
-from headrace.wire.kwal_feeds import survey
-from headrace.wire.kwal_manifest import Manifest, Predecessor, encode_manifest
+from headrace.wire.kwal_feeds import FeedRun, survey
+from headrace.wire.kwal_left_open import LeftOpen
+from headrace.wire.kwal_manifest import FeedRange, Manifest, Predecessor, encode_manifest
 
 TS = 1_800_000_000_000 << 18
 INCARNATION = "ecb4aeb2-1c53-4e81-9b51-2fba0d685531"
@@ -64,10 +65,14 @@ def manifest_of(
     walked_from: Lsn | None = None,
     incarnations: dict[int, str] | None = None,
     near: int = 1,
+    left: LeftOpen | None = None,
 ) -> Manifest:
-    """The manifest as an agent writes it, of a stream that ran unbroken since the segment ``before``."""
+    """The manifest as an agent writes it, of a stream that ran unbroken since the segment ``before``.
+
+    ``left``: what is open before it, and then behind it; without that, transactions are not told of, as by older agents.
+    """
     data = bytes_of(segment)
-    runs = survey(Segment(data, where="a segment").blocks())
+    runs = survey(Segment(data, where="a segment").blocks(), left.names() if left is not None else None)
     if walked_from is None:
         walked_from = before.name.last if before is not None else ZERO
     return Manifest(
@@ -81,8 +86,21 @@ def manifest_of(
         predecessor=Predecessor(name=str(before.name), last_lsn=str(before.name.last), crc=before.crc)
         if before is not None
         else None,
-        feeds=tuple(run.placed((incarnations or {}).get(run.region_id, INCARNATION), near) for run in runs),
+        feeds=tuple(_placed(runs, incarnations or {}, near, left)),
     )
+
+
+def _placed(
+    runs: Sequence[FeedRun], incarnations: dict[int, str], near: int, left: LeftOpen | None
+) -> Iterator[FeedRange]:
+    for run in runs:
+        incarnation = incarnations.get(run.region_id, INCARNATION)
+        if left is None:
+            yield run.placed(incarnation, near)
+            continue
+        placed = run.placed(incarnation, near, left.of(run.region_id, incarnation))
+        left.take(placed)
+        yield placed
 
 
 def write(folder: Path, segment: Sealed, manifest: Manifest | None) -> Path:

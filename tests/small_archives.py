@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from headrace.backup.verifying.archive_check import verify
 from headrace.backup.verifying.findings import Finding, Verification
+from headrace.wire.kwal_left_open import LeftOpen
 from headrace.wire.kwal_manifest import Manifest, encode_manifest
 from tests.archive_model import Append, History
 from tests.base_files import write_whole_base
@@ -15,20 +17,30 @@ from tests.kwal import manifest_of, write
 
 
 class Small:
-    """A small archive: four segments of two feeds, one with source times, a base in the middle."""
+    """A small archive: four segments of two feeds, one with source times, a base in the middle.
 
-    def __init__(self, folder: Path) -> None:
+    ``txs``: the transactions of the first feed's appends, the first of their entries: name, last.
+    """
+
+    def __init__(self, folder: Path, txs: Sequence[tuple[str, bool]] = ()) -> None:
         self.folder = folder
+        named = dict(zip(range(0, 12, 2), txs, strict=False))
         appends = [
-            Append(7 + at % 2, 10 * at, (("", False),) * 3, source_ms=1_000 + at if at % 2 else 0)
+            Append(
+                7 + at % 2,
+                10 * at,
+                (named.get(at, ("", False)), *(("", False),) * 2),
+                source_ms=1_000 + at if at % 2 else 0,
+            )
             for at in range(12)
         ]
         self.history = History(appends)
         self.segments = self.history.segments([3, 6, 9])
         folder.mkdir()
         self.manifests: list[Manifest] = []
+        left = LeftOpen()
         for before, one in zip([None, *self.segments], self.segments, strict=False):
-            manifest = manifest_of(one, before=before)
+            manifest = manifest_of(one, before=before, left=left)
             self.manifests.append(manifest)
             write(folder, one, manifest)
         self.base = write_whole_base(folder, self.segments, self.segments[1].name.last)

@@ -14,6 +14,7 @@ from headrace.archive.rights.lease import Holder, encode_holder
 from headrace.archive.rights.processes import ProcessMark
 from headrace.entries.entry import Change, Op
 from headrace.wire.kwal import Sealed
+from headrace.wire.kwal_left_open import LeftOpen
 from headrace.wire.kwal_manifest import Manifest, RegisteredFeed, encode_manifest
 from tests.identities import age_identity
 from tests.kwal import TS, manifest_of, sealed, stamped, write
@@ -50,7 +51,11 @@ def segments() -> list[tuple[Sealed, Manifest]]:
         ]
     )
     second = sealed([stamped(CHANGES, FIRST + 4, ts=TS + 10), stamped(CHANGES[:2], FIRST + 1, ts=TS + 20)])
-    told = [manifest_of(first, near=FIRST), manifest_of(second, before=first, near=FIRST)]
+    left = LeftOpen()
+    told = [
+        manifest_of(first, near=FIRST, left=left),
+        manifest_of(second, before=first, near=FIRST, left=left),
+    ]
     (vm, orders), (old, new) = told[0].feeds, told[1].feeds
     orders = replace(orders, first_sequence_id=1, last_sequence_id=1)
     told[0] = replace(told[0], feeds=(vm, orders))

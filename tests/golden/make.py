@@ -62,7 +62,7 @@ CHANGED_IN = {
     "bookmarks.db": 3,
     "bookmarks.ndjson": 2,
     "bookmarks-postgres.sql": 2,
-    "kwal": 3,
+    "kwal": 4,
 }
 """Name below ``formats/N/`` -> the newest generation that it changed in; the others are still as generation 1 has them."""
 SEGMENT_BYTES = 4096

@@ -9,16 +9,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.archive.moments.catalogue import Archive
+from headrace.archive.moments.links import LOOK_MAX_MS, LOOK_SEGMENTS_MAX
 from headrace.archive.moments.planning import plan
 from headrace.archive.moments.target import Asked
 from headrace.entries.lsn import ZERO, Lsn
-from headrace.pipeline.drill.walking import PAUSE_MS, Entry, last_whole, own_target, whole_below
-from tests.archive_model import FEEDS, PAUSE_MAX_MS, Append, History, write_archive
+from headrace.pipeline.drill.walking import (
+    LOOK_MS,
+    LOOK_SEGMENTS,
+    PAUSE_MS,
+    Entry,
+    last_whole,
+    own_target,
+    whole_below,
+)
+from tests.archive_model import ALL, FEEDS, PAUSE_MAX_MS, Append, History, write_archive
 from tests.archive_model import last_whole as last_whole_of
 
 _TX = st.sampled_from(["", "", "A", "B", "C"])
 _LATE = st.integers(0, 16).map(lambda one: one % 2 + one // 2 * PAUSE_MAX_MS // 2)
-"""Times around which an unfinished transaction counts as ended."""
+"""Times around which a transaction counts as ended that nothing more comes of, and over which one that goes on is open."""
+
+_OLD = st.sampled_from([0, 1, 2, 3, ALL])
+"""So many segments are an older agent's."""
 
 
 @st.composite
@@ -43,15 +55,16 @@ def test_the_walk_over_entries_is_the_models(appends: list[Append]) -> None:
     ]
     for at, one in enumerate(known):
         place = last_whole_of(known, at)
-        assert whole_below(entries, one.lsn) == (known[place].lsn if place >= 0 else None)
+        found = whole_below(entries, one.lsn, end_ms=known[-1].lsn.committed_at_ms)
+        assert found == (known[place].lsn if place >= 0 else None)
 
 
 @settings(max_examples=30, deadline=None)
-@given(APPENDS, st.sets(st.integers(1, 13)))
-def test_the_walk_over_segments_is_the_models(appends: list[Append], cuts: set[int]) -> None:
+@given(APPENDS, st.sets(st.integers(1, 13)), _OLD)
+def test_the_walk_over_segments_is_the_models(appends: list[Append], cuts: set[int], old: int) -> None:
     history = History(appends)
     with tempfile.TemporaryDirectory() as folder:
-        write_archive(Path(folder), history.segments(sorted(cuts)))
+        write_archive(Path(folder), history.segments(sorted(cuts)), old=old)
         archive = Archive.read(folder)
         for at, one in enumerate(history.entries):
             place = last_whole_of(history.entries, at)
@@ -60,9 +73,9 @@ def test_the_walk_over_segments_is_the_models(appends: list[Append], cuts: set[i
 
 
 @settings(max_examples=60, deadline=None)
-@given(APPENDS, st.sets(st.integers(1, 13)), st.sets(st.integers(1, 12), min_size=1))
+@given(APPENDS, st.sets(st.integers(1, 13)), st.sets(st.integers(1, 12), min_size=1), _OLD)
 def test_the_walk_over_accepted_gaps_is_the_models_and_the_plans(
-    appends: list[Append], cuts: set[int], lost: set[int]
+    appends: list[Append], cuts: set[int], lost: set[int], old: int
 ) -> None:
     history = History(appends)
     segments = history.segments(sorted(cuts))
@@ -73,12 +86,13 @@ def test_the_walk_over_accepted_gaps_is_the_models_and_the_plans(
         for at, name in zip(gone, names, strict=True)
     ]
     # What is there follows one another, as if nothing had been between.
+    old_to = segments[min(old, len(segments)) - 1].name.last if old else ZERO
     there = [one for one in history.entries if not any(name.first <= one.lsn <= name.last for name in names)]
     with tempfile.TemporaryDirectory() as folder:
-        write_archive(Path(folder), segments, lost=gone, accepted=gaps)
+        write_archive(Path(folder), segments, lost=gone, accepted=gaps, old=old)
         archive = Archive.read(folder)
         for at, one in enumerate(there):
-            place = last_whole_of(there, at)
+            place = last_whole_of(there, at, old=old_to)
             expected = there[place].lsn if place >= 0 else ZERO
             assert last_whole(archive, ZERO, one.lsn) == expected
             if one.append_end and place >= 0:
@@ -102,5 +116,5 @@ def test_an_archive_that_grew_meanwhile() -> None:
         assert own_target(later, later, ZERO, last, first) == last
 
 
-def test_the_pause_is_that_of_a_plan() -> None:
-    assert PAUSE_MS == PAUSE_MAX_MS
+def test_the_bounds_are_those_of_a_plan() -> None:
+    assert (PAUSE_MS, LOOK_SEGMENTS, LOOK_MS) == (PAUSE_MAX_MS, LOOK_SEGMENTS_MAX, LOOK_MAX_MS)

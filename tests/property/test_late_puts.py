@@ -154,7 +154,9 @@ def files_of(deposits: Deposits, at: int, cut: int) -> SegmentFiles:
         assert not list(gatherer.add(batch))
     finished = gatherer.seal()
     walked_from = None if at else ZERO
-    return deposits.files_of(finished, surveyed(finished), Given({7: INCARNATION}, {}, walked_from))
+    return deposits.files_of(
+        finished, surveyed(finished, deposits.histories), Given({7: INCARNATION}, {}, walked_from)
+    )
 
 
 def check(world: World, identity: str) -> Lsn:

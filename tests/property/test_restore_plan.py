@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.planning import RestorePlan, plan
+from headrace.archive.moments.reachable import whole_below
 from headrace.archive.moments.target import Asked
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import HeadraceError, SegmentGap, TargetInsideAppend, TargetUnreachable
 from tests.archive_model import (
+    ALL,
     FEEDS,
     PAUSE_MAX_MS,
     Append,
@@ -29,11 +31,14 @@ from tests.scale import scaled
 
 _TX = st.sampled_from(["", "", "A", "B", "C"])
 _LATE = st.integers(0, 6).map(lambda one: one % 2 + one // 2 * PAUSE_MAX_MS // 2)
-"""Times around which an unfinished transaction counts as ended."""
+"""Times around which a transaction counts as ended that nothing more comes of, and over which one that goes on is open."""
 
 
 class Case(NamedTuple):
-    """A history, and what became of its archive: which lost segments are ``accepted``, which bases are ``foreign``."""
+    """A history, and what became of its archive: which lost segments are ``accepted``, which bases are ``foreign``.
+
+    ``old``: so many segments are an older agent's.
+    """
 
     appends: list[Append]
     cuts: list[int]
@@ -41,7 +46,7 @@ class Case(NamedTuple):
     bases: list[int]
     accepted: set[int]
     foreign: list[tuple[int, bool]]
-    old: bool = False
+    old: int = 0
 
 
 @st.composite
@@ -64,7 +69,7 @@ CASES = st.builds(
     st.lists(st.integers(0, 15), max_size=2),
     st.sets(st.integers(0, 5)) | st.just(set(range(6))),
     st.lists(st.tuples(st.integers(0, 15), st.booleans()), max_size=1),
-    st.booleans(),
+    st.sampled_from([0, 1, 2, 3, ALL]),
 )
 
 
@@ -83,6 +88,7 @@ class Model:
         self.history, self.old = History(case.appends), case.old
         entries = self.history.entries
         self.segments = self.history.segments(sorted(set(case.cuts)))
+        self.old_to = self.segments[min(self.old, len(self.segments)) - 1].name.last if self.old else ZERO
         self.lost = sorted({at for at in case.lost if at < len(self.segments)})
         if len(self.lost) == len(self.segments):
             self.lost = []
@@ -160,7 +166,15 @@ class Model:
         start = self.start_for(at)
         assert start is not None
         entries = self._known(at)
-        place = last_whole([one for _, one in entries], len([1 for number, _ in entries if number <= at]) - 1)
+        known = [one for _, one in entries]
+        end = known[-1].lsn if known else self.history.entries[max(start, 0)].lsn
+        ahead = [
+            one
+            for one, there in zip(self.history.entries, self.there, strict=True)
+            if there and one.lsn > end
+        ]
+        many = len([1 for number, _ in entries if number <= at])
+        place = last_whole(known, many - 1, old=self.old_to, ahead=ahead)
         return entries[place][0] if place >= 0 else start if start >= 0 else None
 
     def _known(self, at: int) -> list[tuple[int, Known]]:
@@ -278,6 +292,46 @@ def test_the_plan_for_every_time_is_the_models(case: Case, ms: int) -> None:
     assert isinstance(found, RestorePlan), found
     assert found.target_lsn == entries[expected].lsn
     _check_told(model, found, expected, last)
+
+
+PAUSED = [
+    Append(7, 0),
+    Append(8, 1, (("A", False),)),
+    Append(7, 2 * PAUSE_MAX_MS),
+    Append(9, 3 * PAUSE_MAX_MS),
+    Append(8, 4 * PAUSE_MAX_MS, (("A", True),)),
+    Append(7, 5 * PAUSE_MAX_MS),
+]
+"""A transaction that had counted as ended when the base was made."""
+_GROWING = st.lists(appends_of(), min_size=1, max_size=12).map(
+    lambda made: sorted(made, key=lambda one: one.ms)
+)
+
+
+@settings(max_examples=scaled(25), deadline=None)
+@given(_GROWING, st.lists(st.integers(1, 11), max_size=6), st.integers(0, 11))
+@example(PAUSED, [3], 0)
+@example(PAUSED, [2, 3, 4], 1)
+def test_a_base_that_was_made_while_the_archive_grew_changes_no_target(
+    appends: list[Append], cuts: list[int], made: int
+) -> None:
+    """What was whole then, as nothing more of a transaction was known, may be inside of it now."""
+    history = History(appends)
+    segments, entries = history.segments(sorted(set(cuts))), history.entries
+    with tempfile.TemporaryDirectory() as folder:
+        write_archive(Path(folder), segments[: made % len(segments) + 1])
+        lsn = whole_below(Archive.read(folder), entries[-1].lsn)
+        places = [at + 1 for at, one in enumerate(entries) if one.lsn == lsn]
+        write_archive(Path(folder), segments, bases=[entries[:count] for count in places])
+        archive = Archive.read(folder)
+        for at, entry in enumerate(entries):
+            if not entry.append_end:
+                continue
+            place = last_whole(entries, at)
+            found = _plan(archive, Asked(to_lsn=entry.lsn))
+            assert isinstance(found, RestorePlan) == (place >= 0), (entry, found)
+            if isinstance(found, RestorePlan):
+                assert found.target_lsn == entries[place].lsn
 
 
 def _plan(archive: Archive, asked: Asked) -> RestorePlan | HeadraceError:

@@ -217,7 +217,7 @@ class Deposits:
             detail=damage.detail,
             hint=_CURE,
         )
-        self.histories.allow_gap()
+        self.histories.pass_over()
 
     def _follows(self, manifest: Manifest) -> bool:
         """Tell whether a segment goes on where the one before ends. If not, each feed's next entry may be any later one."""
@@ -237,7 +237,7 @@ class Deposits:
         """
         where = self._folder.where(segment.file)
         read = Segment(self._folder.read_segment(segment.file), where=where, name=segment.name)
-        runs = survey(read.blocks())
+        runs = survey(read.blocks(), self.histories.open_transactions)
         end = self.end
         joins = end is not None and self.histories.joins(runs)
         if not joins:
@@ -263,6 +263,6 @@ class Deposits:
         return manifest
 
 
-def surveyed(finished: Finished) -> list[FeedRun]:
-    """Return what a segment holds; JournalCorrupt where an entry is none."""
-    return survey(finished.blocks())
+def surveyed(finished: Finished, histories: Histories) -> list[FeedRun]:
+    """Return what a segment holds that follows what ``histories`` has; JournalCorrupt where an entry is none."""
+    return survey(finished.blocks(), histories.open_transactions)

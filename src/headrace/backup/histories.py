@@ -15,6 +15,7 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import BackupGap
 from headrace.wire.documents import FeedView
 from headrace.wire.kwal_feeds import FeedRun
+from headrace.wire.kwal_left_open import LeftOpen
 from headrace.wire.kwal_manifest import FeedRange, Manifest, RegisteredFeed
 
 _HALF: Final = 0xFFFFFFFF
@@ -27,6 +28,9 @@ class Histories:
     def __init__(self, manifests: Iterable[Manifest] = ()) -> None:
         self._newest: dict[int, FeedRange] = {}
         self._may_skip: set[int] = set()
+        self._left_open = LeftOpen()
+        self._begun_anew: set[int] | None = None
+        """Since a segment that nothing can be told of: feeds with a range that does not say what goes on in it."""
         for manifest in manifests:
             self.take(manifest.feeds)
 
@@ -34,6 +38,11 @@ class Histories:
     def incarnations(self) -> dict[int, str]:
         """The history that each feed's newest archived entry is of, by region id."""
         return {region: one.incarnation for region, one in self._newest.items()}
+
+    @property
+    def open_transactions(self) -> dict[int, set[bytes]]:
+        """The transactions that what is archived leaves open, by region id: a survey looks for them."""
+        return self._left_open.names()
 
     def newest(self, region_id: int) -> FeedRange | None:
         """Return the newest archived range of a feed; None if nothing of it is archived."""
@@ -44,10 +53,21 @@ class Histories:
         for one in ranges:
             self._newest[one.region_id] = one
             self._may_skip.discard(one.region_id)
+            self._left_open.take(one)
+            if one.continued is None and self._begun_anew is not None:
+                self._begun_anew.add(one.region_id)
 
     def allow_gap(self) -> None:
         """Let the next range of each feed begin anywhere behind what is archived: a gap is accepted."""
         self._may_skip = set(self._newest)
+
+    def pass_over(self) -> None:
+        """Go on behind a segment that nothing can be told of: its sequence ids, and the transactions it leaves open.
+
+        So the next range of each feed does not say which go on in it, and whoever plans looks.
+        """
+        self.allow_gap()
+        self._begun_anew = set()
 
     def joins(self, runs: Iterable[FeedRun]) -> bool:
         """Tell whether each run goes on exactly where its feed's archived entries end. A feed that is new does not."""
@@ -66,6 +86,7 @@ class Histories:
         BackupGap, naming feed and ids, where a run of the archived history does not follow what is archived of it.
         """
         newest, found = dict(self._newest), []
+        left_open, anew = self._left_open.copy(), set(self._begun_anew or ())
         for run in runs:
             before = newest.get(run.region_id)
             incarnation = incarnations.get(run.region_id) or (
@@ -78,7 +99,12 @@ class Histories:
                 near = known.next_sequence_id
             else:
                 near = before.last_sequence_id + 1 if before is not None else run.first_lsn.raft_index
-            placed = run.placed(incarnation, near)
+            is_known = self._begun_anew is None or run.region_id in anew
+            placed = run.placed(
+                incarnation, near, left_open.of(run.region_id, incarnation) if is_known else None
+            )
+            left_open.take(placed)
+            anew.add(run.region_id)
             if before is not None and before.incarnation == incarnation:
                 self._check(before, placed)
             newest[run.region_id] = placed

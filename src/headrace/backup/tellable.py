@@ -47,7 +47,7 @@ async def tellable(
 
     JournalCorrupt where an entry is none; Forbidden. Any other failure to ask is returned.
     """
-    runs = await asyncio.to_thread(surveyed, finished)
+    runs = await asyncio.to_thread(surveyed, finished, histories)
     try:
         feeds = await registry.for_segment(
             lambda known: histories.stranger(runs, incarnations, known) is None, stop, patient=patient
@@ -69,7 +69,7 @@ async def tellable(
             "not all that was held can be archived", entries=left, lsn=str(stranger.first_lsn), detail=detail
         )
         failure = type(error)(detail, hint=_HINT)
-        runs = await asyncio.to_thread(surveyed, part) if part is not None else []
+        runs = await asyncio.to_thread(surveyed, part, histories) if part is not None else []
         return Tellable(part, runs, registry.known, failure)
     return Tellable(finished, runs, feeds)
 

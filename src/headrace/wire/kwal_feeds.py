@@ -6,7 +6,7 @@ half of one is not one. Called by :mod:`headrace.wire.kwal_columns`; :func:`surv
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from headrace.errors import JournalCorrupt
 from headrace.wire.columns import arrow_ints
 from headrace.wire.entry import bare_message_of
 from headrace.wire.kwal_blocks import Block
+from headrace.wire.kwal_left_open import told_names
 from headrace.wire.kwal_manifest import FeedRange
 from headrace.wire.kwal_transactions import TxMarks
 from headrace.wire.walk import Flags, Ints
@@ -141,6 +142,7 @@ class FeedRun(msgspec.Struct):
     """Entries of one feed, as they are found in a segment: none left out between first and last. Times in ms, 0: none.
 
     ``append_end``: of the last one. ``unended``: transactions of which none of the entries behind the last one ends it.
+    ``continued``: those of them that were waited for and have entries here.
     """
 
     region_id: int
@@ -152,9 +154,14 @@ class FeedRun(msgspec.Struct):
     source_time_last_ms: int = 0
     append_end: bool = True
     unended: set[bytes] = msgspec.field(default_factory=set)
+    continued: set[bytes] = msgspec.field(default_factory=set)
 
-    def placed(self, incarnation: str, near: int) -> FeedRange:
-        """Return it as a manifest has it. ``near``: a sequence id of that history, less than 2**31 away from the first."""
+    def placed(self, incarnation: str, near: int, waiting: Collection[str] | None = None) -> FeedRange:
+        """Return it as a manifest has it. ``near``: a sequence id of that history, less than 2**31 away from the first.
+
+        ``waiting``: names (hex) of that history's transactions that were open before it, for which the survey looked; None:
+        nobody knows, and the manifest does not tell which go on.
+        """
         apart = (self.first_lsn.raft_index - near + (1 << 31) & _HALF) - (1 << 31)
         first = near + apart
         return FeedRange(
@@ -168,13 +175,21 @@ class FeedRun(msgspec.Struct):
             source_time_first_ms=self.source_time_first_ms or None,
             source_time_last_ms=self.source_time_last_ms or None,
             ends_whole=self.append_end and not self.unended,
+            left_open=None if waiting is None else told_names(self.unended),
+            continued=None
+            if waiting is None
+            else tuple(sorted({name.hex() for name in self.continued}.intersection(waiting))),
         )
 
 
-def survey(blocks: Iterable[Block]) -> list[FeedRun]:
-    """Return what a segment holds, a run of sequence ids after the other, in the order of their first entries."""
+def survey(blocks: Iterable[Block], waiting: Mapping[int, Collection[bytes]] | None = None) -> list[FeedRun]:
+    """Return what a segment holds, a run of sequence ids after the other, in the order of their first entries.
+
+    ``waiting``: by region id, transactions that were open before it.
+    """
     found: list[FeedRun] = []
     newest: dict[int, FeedRun] = {}
+    open_before = {region: set(names) for region, names in (waiting or {}).items()}
     for block in blocks:
         regions, marks = block.lsns.regions, TxMarks(block)
         for region in np.unique(regions).tolist():
@@ -188,10 +203,12 @@ def survey(blocks: Iterable[Block]) -> list[FeedRun]:
                     _extend(before, run)
                     run = before
                 else:
+                    if before is not None:
+                        open_before.setdefault(region, set()).update(before.unended)
                     found.append(run)
                     newest[region] = run
                 run.append_end = marks.ends_append(int(part[-1]))
-                marks.mark(run.unended, part)
+                marks.mark(run.unended, part, run.continued, open_before.get(region, ()))
     return sorted(found, key=lambda run: run.first_lsn)
 
 

@@ -7,6 +7,7 @@ reads it.
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Any, Final, Self
 
@@ -23,6 +24,7 @@ from headrace.wire.versions import KWAL_MANIFEST, check_readable
 _SEAL: Final = b',\n "manifest-crc": '
 """What stands before the checksum. No text in JSON holds a line's end, so it stands nowhere else."""
 _END: Final = b"\n}\n"
+_HEX: Final = re.compile("(?:[0-9a-f]{2})+")
 _SEALED_SINCE: Final = 2
 """Versions of the format before this one have no checksum."""
 _ENCRYPTED_SINCE: Final = 3
@@ -58,6 +60,9 @@ class FeedRange(_Document, frozen=True, kw_only=True):
 
     ``ends_whole``: the last entry ends its append, and of each transaction the last entry here is its last one. None: not
     known; older agents did not write it.
+    ``left_open``: the transactions (hex) of which the last entry here is not their last one; None: too many, or not known.
+    ``continued``: those of them that ranges before this one left open, by their manifests, and that have entries here; None:
+    an older agent did not look. See :mod:`headrace.wire.kwal_left_open`.
     """
 
     feed: str
@@ -70,6 +75,8 @@ class FeedRange(_Document, frozen=True, kw_only=True):
     source_time_first_ms: int | None = None
     source_time_last_ms: int | None = None
     ends_whole: bool | None = None
+    left_open: tuple[str, ...] | None = None
+    continued: tuple[str, ...] | None = None
 
 
 class RegisteredFeed(_Document, frozen=True, kw_only=True, omit_defaults=True):
@@ -196,6 +203,13 @@ def _check_range(found: FeedRange, whole: SegmentName) -> None:
     if not (inside and placed):
         raise InvalidRequest(
             f"the range of {found.feed} from {found.first_lsn} does not fit its sequence ids"
+        )
+    for name in (*(found.left_open or ()), *(found.continued or ())):
+        if _HEX.fullmatch(name) is None:
+            raise InvalidRequest(f"{name[:80]!r} is no transaction's name in hex")
+    if found.ends_whole and found.left_open:
+        raise InvalidRequest(
+            f"the range of {found.feed} from {found.first_lsn} ends whole and leaves some open"
         )
 
 

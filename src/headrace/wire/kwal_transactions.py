@@ -5,6 +5,7 @@ Arrow's own ways to NumPy would import pandas: memory of each agent, and a secon
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
@@ -38,8 +39,13 @@ class TxMarks:
         """Tell whether an entry is the last one of its append."""
         return bool(self._append_end[row])
 
-    def mark(self, unended: set[bytes], rows: Ints) -> None:
-        """Put the transactions into ``unended`` that the last one of these rows leaves without an end; take others out."""
+    def mark(
+        self, unended: set[bytes], rows: Ints, continued: set[bytes], waiting: Collection[bytes] = ()
+    ) -> None:
+        """Put the transactions into ``unended`` that the last one of these rows leaves without an end; take others out.
+
+        Those of ``waiting`` that the rows name go into ``continued``.
+        """
         rows = rows[self._has_tx[rows]]
         if not len(rows):
             return
@@ -49,6 +55,8 @@ class TxMarks:
         last = np.zeros(len(names), np.int64)
         np.maximum.at(last, codes, np.arange(len(rows)))
         ended = self._tx_last[rows[last]]
+        if waiting:
+            continued.update(name for name in names.to_pylist() if name in waiting)
         if unended:
             unended.difference_update(names.filter(arrow_flags(ended)).to_pylist())
         if not ended.all():

@@ -11,11 +11,14 @@ from headrace.archive.files.gaps import AcceptedGap, encode_gap, gap_file
 from headrace.backup.deposits import Deposits, Given, surveyed
 from headrace.backup.following import Lost
 from headrace.backup.gathering import Gatherer
+from headrace.backup.verifying.archive_check import verify
+from headrace.entries.entry import Change
 from headrace.entries.lsn import Lsn
 from headrace.errors import BackupGap, SegmentCorrupt
 from headrace.wire.batch import ReceivedBatch
+from headrace.wire.kwal_manifest import decode_manifest
 from tests.identities import age_identity
-from tests.kwal import INCARNATION, Stamped, numbered
+from tests.kwal import INCARNATION, TS, Stamped, numbered, stamped
 
 ORDERS, ITEMS = 7, 8
 
@@ -39,7 +42,7 @@ def deposit(
         batch = ReceivedBatch(first, last, 0, 0, {}, memoryview(body), array("I", sizes))
         assert not list(gatherer.add(batch))
     finished = gatherer.seal()
-    runs = surveyed(finished)
+    runs = surveyed(finished, deposits.histories)
     given = Given(dict.fromkeys((ORDERS, ITEMS), INCARNATION), {}, walked_from, lost)
     deposits.put(deposits.files_of(finished, runs, given), lost)
 
@@ -129,6 +132,64 @@ def test_an_old_manifest_that_is_damaged_does_not_stop_the_backup(tmp_path: Path
     newest.unlink()
     with pytest.raises(SegmentCorrupt, match=old.name):
         put(archive, orders(5), recipients=recipients)
+
+
+def half(number: int, tx: str, *, last: bool = False) -> Stamped:
+    """An entry of a transaction of the first feed."""
+    change = Change(b"{}", key=b"k", source_tx=tx.encode(), tx_last=last)
+    return stamped([change], number, ts=TS + number, region=ORDERS, feed="shop::orders")
+
+
+def told_of_transactions(archive: Path) -> list[tuple[tuple[str, ...] | None, tuple[str, ...] | None]]:
+    """What each manifest says of the first feed: what it leaves open, and what goes on."""
+    parts = [decode_manifest(path.read_bytes(), path.name).feeds[0] for path in manifests(archive)]
+    return [(part.left_open, part.continued) for part in parts]
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_an_agent_of_a_later_life_knows_the_transactions_that_are_open(
+    tmp_path: Path, encrypted: bool
+) -> None:
+    archive, tx = tmp_path / "archive", b"A".hex()
+    recipients = (age_identity(tmp_path / "key"),) if encrypted else ()
+    put(archive, half(1, "A"), recipients=recipients)
+    put(archive, half(2, "B", last=True), recipients=recipients)
+    put(archive, half(3, "A"), recipients=recipients)
+    put(archive, half(4, "A", last=True), recipients=recipients)
+    put(archive, half(5, "A", last=True), recipients=recipients)
+    assert told_of_transactions(archive) == [
+        ((tx,), ()),
+        ((), ()),
+        ((tx,), (tx,)),
+        ((), (tx,)),
+        ((), ()),
+    ]
+
+
+def test_a_segment_that_is_told_anew_says_what_goes_on_in_it(tmp_path: Path) -> None:
+    put(tmp_path, half(1, "A"))
+    put(tmp_path, half(2, "A"), half(3, "B"))
+    manifests(tmp_path)[-1].unlink()
+    put(tmp_path, half(4, "B", last=True))
+    a, b = b"A".hex(), b"B".hex()
+    assert told_of_transactions(tmp_path) == [((a,), ()), ((a, b), (a,)), ((), (b,))]
+
+
+def test_behind_a_damaged_manifest_nobody_says_what_goes_on(tmp_path: Path) -> None:
+    put(tmp_path, half(1, "A"))
+    put(tmp_path, half(2, "B", last=True))
+    flip(manifests(tmp_path)[0])
+    with Deposits.open(str(tmp_path)) as deposits:
+        deposit(deposits, half(3, "A"))
+        deposit(deposits, half(4, "C"))
+    flip(manifests(tmp_path)[0])
+    assert told_of_transactions(tmp_path) == [
+        ((b"A".hex(),), ()),
+        ((), ()),
+        (None, None),
+        ((b"C".hex(),), ()),
+    ]
+    assert verify(str(tmp_path)).findings == []
 
 
 def test_the_cure_of_a_damaged_manifest_that_is_named(tmp_path: Path) -> None:

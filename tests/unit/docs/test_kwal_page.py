@@ -14,6 +14,7 @@ from headrace.pipeline.wal.options import OPTIONS
 from headrace.wire import versions
 from headrace.wire.kwal import decode_head, places_of
 from headrace.wire.kwal_columns import Segment
+from headrace.wire.kwal_left_open import LeftOpen
 from headrace.wire.kwal_manifest import (
     Encryption,
     FeedRange,
@@ -53,7 +54,7 @@ def test_explained_bytes_stand_where_the_page_says() -> None:
 def test_the_manifest_is_what_the_code_writes() -> None:
     block = re.search(r"```json\n(.*?)```", PAGE, re.DOTALL)
     assert block is not None
-    manifest = manifest_of(SEGMENT, near=63)
+    manifest = manifest_of(SEGMENT, near=63, left=LeftOpen())
     assert encode_manifest(manifest) == block[1].encode()
     assert decode_manifest(block[1].encode(), "the page") == manifest
 

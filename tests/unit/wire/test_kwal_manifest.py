@@ -16,10 +16,11 @@ from headrace.errors import FormatTooNew, SegmentCorrupt
 from headrace.wire import kwal_blocks
 from headrace.wire.kwal_columns import Segment
 from headrace.wire.kwal_feeds import FeedRun, survey
+from headrace.wire.kwal_left_open import WAITING_MAX, LeftOpen
 from headrace.wire.kwal_manifest import Manifest, decode_manifest, encode_manifest, sealed_document
 from headrace.wire.versions import KWAL_MANIFEST
 from tests.golden.kwal import segments
-from tests.kwal import TS, Stamped, bytes_of, manifest_of, sealed, stamped
+from tests.kwal import INCARNATION, TS, Stamped, bytes_of, manifest_of, sealed, stamped
 
 
 def opened(manifest: Manifest) -> dict[str, Any]:
@@ -132,6 +133,102 @@ def test_a_survey_tells_whether_a_feed_ends_whole(monkeypatch: pytest.MonkeyPatc
     body, sizes, first, last = stamped([Change(b"{}")] * 2, 1, ts=TS)
     half = Stamped(body[: sizes[0]], sizes[:1], first, last._replace(raft_index=1))
     assert manifest_of(sealed([half])).feeds[0].ends_whole is False, "an append goes on"
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_a_survey_finds_what_goes_on_and_what_is_left_open(
+    monkeypatch: pytest.MonkeyPatch, *, odd: bool
+) -> None:
+    monkeypatch.setattr(kwal_blocks, "BLOCK_BYTES", 500)
+    left, ids = LeftOpen(), {7: 1, 9: 1}
+
+    def told(*txs: tuple[int, str, bool]) -> list[tuple[str, list[bytes], list[bytes]]]:
+        appends = []
+        for region, tx, last in txs:
+            change = Change(b"{}" + b" " * 90, source_tx=tx.encode(), tx_last=last, tx_index=odd << 63)
+            ts = TS + sum(ids.values())
+            appends.append(stamped([change], ids[region], ts=ts, region=region, feed=f"f{region}"))
+            ids[region] += 1
+        feeds = manifest_of(sealed(appends), left=left).feeds
+        found = []
+        for one in feeds:
+            assert one.left_open is not None
+            assert one.continued is not None
+            left_open, continued = map(bytes.fromhex, one.left_open), map(bytes.fromhex, one.continued)
+            found.append((one.feed, list(left_open), list(continued)))
+        return found
+
+    filler = [(7, "", False)] * 20
+    assert told((7, "A", False), *filler, (7, "B", False), (9, "A", True)) == [
+        ("f7", [b"A", b"B"], []),
+        ("f9", [], []),
+    ]
+    assert told(*filler, (9, "C", False), (9, "A", False)) == [("f7", [], []), ("f9", [b"A", b"C"], [])]
+    assert told(*filler, (7, "B", True), (7, "C", False), (7, "B", False)) == [("f7", [b"B", b"C"], [b"B"])]
+    assert told((7, "A", False), *filler, (9, "A", True), (9, "B", False)) == [
+        ("f7", [b"A"], [b"A"]),
+        ("f9", [b"B"], [b"A"]),
+    ]
+    assert told((7, "A", True), (9, "C", False)) == [("f7", [], [b"A"]), ("f9", [b"C"], [b"C"])]
+    assert told((7, "A", True), (7, "B", True)) == [("f7", [], [b"B"])]
+
+
+def test_of_two_runs_of_a_history_the_second_goes_on_with_what_the_first_leaves_open() -> None:
+    left = LeftOpen()
+    appends = [
+        stamped([Change(b"{}", source_tx=b"A", tx_last=first > 1)], first, ts=TS + first) for first in (1, 7)
+    ]
+    first, second = manifest_of(sealed(appends), left=left).feeds
+    assert (first.left_open, first.continued) == ((b"A".hex(),), ())
+    assert (second.left_open, second.continued) == ((), (b"A".hex(),))
+    assert not left.names()
+
+
+@pytest.mark.parametrize(
+    ("names", "many"), [([b"x" * 255], 1), ([b"x" * 256], None), ([b"%d" % at for at in range(257)], None)]
+)
+def test_too_many_names_are_told_by_none(names: list[bytes], many: int | None) -> None:
+    left = LeftOpen()
+    changes = [Change(b"{}", source_tx=name) for name in names]
+    (part,) = manifest_of(sealed([stamped(changes, 1, ts=TS)]), left=left).feeds
+    assert (None if part.left_open is None else len(part.left_open)) == many
+    assert (part.ends_whole, part.continued) == (False, ())
+
+
+def test_of_transactions_that_nobody_ends_the_newest_wait() -> None:
+    left, part = LeftOpen(), manifest_of(sealed([stamped([Change(b"{}")], 1, ts=TS)])).feeds[0]
+    part = replace(part, ends_whole=False, continued=())
+    names = [f"{number:04x}" for number in range(WAITING_MAX + 100)]
+    for at in range(0, len(names), 10):
+        left.take(replace(part, left_open=tuple(names[at : at + 10])), at)
+    assert list(left.of(7, INCARNATION)) == names[100:]
+    assert left.of(7, "another") == set()
+    assert left.take(replace(part, continued=(names[0], names[100]), left_open=()), 9_999) == (
+        [(names[100], 100)],
+        [],
+    )
+    # An older agent's segment may have had any of them.
+    taken = left.take(replace(part, continued=None, left_open=None), 10_000)
+    assert [name for name, _ in taken.unsure] == names[101:]
+    assert not left.names()
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [("left-open", ["xy"]), ("continued", ["0"]), ("continued", [""]), ("left-open", [7])],
+)
+def test_a_name_that_is_none_is_refused(member: str, value: list[Any]) -> None:
+    document = opened(segments()[0][1])
+    document["feeds"][0] |= {"ends-whole": False, member: value}
+    with pytest.raises(SegmentCorrupt, match=r"^m\.json"):
+        decode_manifest(closed(document), "m.json")
+
+
+def test_a_range_that_ends_whole_leaves_nothing_open() -> None:
+    document = opened(segments()[0][1])
+    document["feeds"][0]["left-open"] = ["78"]
+    with pytest.raises(SegmentCorrupt, match="ends whole and leaves some open"):
+        decode_manifest(closed(document), "m.json")
 
 
 def test_a_survey_finds_feeds_runs_and_source_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ _NAMES: Final = ("lsn", "incarnation", "source_tx", "tx_last", "append_end", "so
 _STAMP_SIZE: Final = 16
 """Figures of an LSN's ``global_ts``."""
 PAUSE_MAX_MS: Final = 600_000
-"""A transaction without a last entry counts as ended once the log, by its own time, has no more of it for this long."""
+"""A transaction without a last entry counts as ended if nothing more of it comes, once the log went on for this long."""
 Texts = NDArray[np.bytes_]
 """LSNs as text: they compare as the LSNs do."""
 
@@ -44,8 +44,8 @@ class Tx(NamedTuple):
 class Units(NamedTuple):
     """A segment's transactions, one a row: each with its entries from the first to the last one, whatever is between.
 
-    A unit ends with a last entry (``ended``), or where nothing of it follows within :data:`PAUSE_MAX_MS`. ``first`` and
-    ``last``: rows of the segment. ``head``, ``tail``: it is the first, the last one of its name here.
+    A unit ends with a last entry (``ended``), or where nothing of it follows here. ``first`` and ``last``: rows of the
+    segment. ``head``, ``tail``: it is the first, the last one of its name here.
     """
 
     first: Ints
@@ -67,6 +67,7 @@ class Units(NamedTuple):
 
     def of(self, wanted: Collection[Tx], which: Flags) -> dict[Tx, int]:
         """Return the units of these transactions among ``which``, those of ``head`` or ``tail``."""
+        wanted = frozenset(wanted)
         names = {one.name for one in wanted}
         codes = [code for code, name in enumerate(self.names.to_pylist()) if name in names]
         near = np.flatnonzero(which & np.isin(self.txs, codes))
@@ -116,12 +117,12 @@ def marks_of(segment: Segment, above: Lsn = ZERO) -> Marks:
     times = table["source_time"].cast(pa.int64()).fill_null(0).to_numpy() // 1000
     tx_last = table["tx_last"].to_numpy()
     units = _units(
-        table["incarnation"].combine_chunks(), table["source_tx"].combine_chunks(), tx_last, regions, ms
+        table["incarnation"].combine_chunks(), table["source_tx"].combine_chunks(), tx_last, regions
     )
     return Marks(lsns, ms, regions, table["append_end"].to_numpy(), times, units)
 
 
-def _units(incarnations: Any, txs: Any, tx_last: Flags, regions: Ints, ms: Ints) -> Units:
+def _units(incarnations: Any, txs: Any, tx_last: Flags, regions: Ints) -> Units:
     rows = np.flatnonzero(np.asarray(txs.is_valid()))
     coded, histories = txs.take(arrow_ints(rows)).dictionary_encode(), incarnations.dictionary_encode()
     codes = coded.indices.to_numpy().astype(np.int64)
@@ -131,7 +132,7 @@ def _units(incarnations: Any, txs: Any, tx_last: Flags, regions: Ints, ms: Ints)
     order = np.argsort(keys, kind="stable")
     sorted_keys, sorted_rows = keys[order], rows[order]
     other = sorted_keys[1:] != sorted_keys[:-1]
-    split = other | tx_last[sorted_rows[:-1]] | (np.diff(ms[sorted_rows]) > PAUSE_MAX_MS)
+    split = other | tx_last[sorted_rows[:-1]]
     edges = np.flatnonzero(split)
     begins = np.concatenate(([0], edges + 1)) if len(rows) else edges
     stops = np.concatenate((edges, [len(rows) - 1])) if len(rows) else edges

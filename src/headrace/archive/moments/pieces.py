@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from headrace.archive.moments.marks import Marks
+from headrace.archive.moments.marks import Marks, Tx
 from headrace.archive.moments.ranges import in_order
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.wire.kwal import SegmentName
@@ -69,9 +69,38 @@ class Pieces:
         self._kept[at] = found = self._pieces[at].read(self._start)
         return found
 
+    @property
+    def starts_inside(self) -> bool:
+        """Tell whether the first piece has entries at or below the start, too."""
+        return bool(self._pieces) and self._pieces[0].name.first <= self._start
+
+    def open_at_start(self, claimed: Collection[Tx], left: Collection[Tx]) -> dict[Tx, bool]:
+        """Return which transactions of the first piece are open at the start, and whether they go on in that piece.
+
+        ``claimed`` are open before the piece, ``left`` behind it; what stands below the start is read for that.
+        """
+        marks = self._pieces[0].read(ZERO)
+        units, count = marks.units, marks.rows_to(self._start)
+        wanted = {*claimed, *left}
+        heads, tails = units.of(wanted, units.head), units.of(wanted, units.tail)
+        found = {}
+        for tx, head in heads.items():
+            below = [unit for unit in range(head, tails[tx] + 1) if units.first[unit] < count]
+            if not below:
+                is_open = tx in claimed
+            else:
+                is_open = bool(not units.ended[below[-1]] or units.last[below[-1]] >= count)
+            if is_open:
+                found[tx] = bool(units.last[tails[tx]] >= count)
+        return found
+
     def ranges(self, at: int, region: int) -> list[FeedRange]:
         """Return what a piece's manifest says of a feed."""
         return [one for one in self._pieces[at].feeds if one.region_id == region]
+
+    def may_hold(self, at: int, region: int, incarnation: str | None) -> bool:
+        """Tell whether a piece has entries of a history."""
+        return any(one.incarnation == incarnation for one in self.ranges(at, region))
 
     def first_ms(self, at: int) -> int:
         """Return the log time of a piece's first entry."""

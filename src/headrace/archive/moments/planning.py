@@ -13,7 +13,7 @@ from headrace.archive.files.bases import StoredBase, check_files, place_of, read
 from headrace.archive.files.folder import Folder
 from headrace.archive.files.segments import Stored
 from headrace.archive.moments.catalogue import Archive
-from headrace.archive.moments.chain import Gap, above
+from headrace.archive.moments.chain import Gap, above, below
 from headrace.archive.moments.pieces import Place
 from headrace.archive.moments.points import Points, Torn
 from headrace.archive.moments.ranges import between
@@ -182,24 +182,30 @@ class _Cut:
 
 
 def _cut(archive: Archive, asked: Asked, wanted: Lsn) -> _Cut:
-    """Return the whole point at or below ``wanted``; TargetInsideAppend; TargetUnreachable if there is none."""
+    """Return the whole point at or below ``wanted``; TargetInsideAppend; TargetUnreachable if there is none.
+
+    A base that was made while a transaction paused is none for the moments until that goes on: an older start serves.
+    """
     chosen = archive.chain.start_for(wanted)
     if chosen is None:
         raise refusal(archive, wanted, f"lsn={wanted}")
     start, base = chosen
     points = points_of(archive, start)
     place = points.last_at(wanted)
-    if place is None:
-        return _Cut(start, start, None)
-    entry = points.lsn(place)
-    if asked.to_lsn is not None and not asked.exact_entry:
+    entry = points.lsn(place) if place is not None else start
+    if asked.to_lsn is not None and not asked.exact_entry and place is not None:
         _check_append(points, place, entry, start)
     whole, why = points.whole_at(place)
     if asked.exact_entry:
         return _Cut(entry, entry, why)
     if whole is not None:
         return _Cut(points.lsn(whole), entry, why)
-    if base is None:
+    if base is not None and points.torn_at_start() and archive.chain.start_for(below(start)) is not None:
+        anything = Asked(
+            to_time_ms=below(start).committed_at_ms
+        )  # nobody named that LSN: an append may be there
+        return _Cut(_cut(archive, anything, below(start)).lsn, entry, why)
+    if base is None or points.torn_at_start():
         raise TargetUnreachable(
             f"{archive.folder.shown} can't rebuild lsn={entry}: that is {why}, and nothing whole stands before it",
             nearest_after=_text(nearest_to(archive, entry).after),

@@ -1,38 +1,46 @@
 """Where a log may be cut without tearing an append or a source transaction. Pure, over segments that are read on demand.
 
 A cut is *whole* if no append and no transaction of any feed has entries on both its sides. A transaction is a name that a
-feed's entries carry, up to its last entry, whoever writes between: producers of a shared feed mix theirs. One without a last
-entry ends where the log has nothing more of it for :data:`headrace.archive.moments.marks.PAUSE_MAX_MS` of its own time, or
-where the feed's history ends; up to there nobody knows what follows, and it is open. There is one cut for all feeds, so it
-moves back until it is whole for every one of them.
+feed's entries carry, up to its last entry, whoever writes between, and however long it pauses: producers of a shared feed
+mix theirs, and one may be away for a while. One without a last entry ends with the last one that the log has of it, or where
+the feed's history ends; but until the log went on for :data:`headrace.archive.moments.marks.PAUSE_MAX_MS` of its own time
+nobody knows what follows, and it is open. There is one cut for all feeds, so it moves back until it is whole for each of
+them.
 
-Little is read: the segment around the cut, and of those within that time of it the ones whose manifest does not say that
-their feeds end whole.
+Little is read: the segment around the cut, those in which a transaction begins or ends that is open there, and of those that
+are not long before it the ones that leave some open. Manifests tell which these are; :mod:`headrace.archive.moments.links`
+says what is read where they do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from headrace.archive.moments.links import Links
 from headrace.archive.moments.marks import Tx
 from headrace.archive.moments.pieces import Piece, Pieces, Place
-from headrace.archive.moments.transactions import begin_of, end_of, judge, last_place, left_by_idle
+from headrace.archive.moments.transactions import Live, begin_of, end_of, judge, last_place, left_by_idle
 from headrace.entries.lsn import ZERO, Lsn
+from headrace.wire.kwal_left_open import History
+from headrace.wire.kwal_manifest import FeedRange
 from headrace.wire.walk import Ints
+
+_BELOW: Final = Place(-1, -1)
 
 
 class Torn(NamedTuple):
-    """What a cut behind an entry would tear: an append of a feed, or its transaction ``tx``. ``first``: its first entry.
+    """What a cut behind an entry would tear: an append of a feed, or its transaction ``tx``.
 
-    ``last``: its last one; None if the pieces do not have it.
+    ``first``: its first entry; None if that is below the start, as of a base that was made while it paused. ``last``: its
+    last one; None if the pieces do not have it.
     """
 
     region: int
     feed: str
-    first: Place
+    first: Place | None
     last: Place | None
     tx: bytes | None
 
@@ -52,10 +60,22 @@ class Unended(NamedTuple):
 
 
 class Points:
-    """The entries of pieces that join, above ``start``, where the log is whole: a base snapshot's LSN, or ZERO."""
+    """The entries of pieces that join, above ``start``: a base snapshot's LSN, or ZERO.
 
-    def __init__(self, pieces: Sequence[Piece], start: Lsn = ZERO) -> None:
+    The log is whole there, but for transactions of which manifests say that they go on behind it. ``reached``: the last
+    sequence id of each history that the base has. ``ahead``: what segments hold that the pieces do not join: a transaction
+    that goes on there is open, too.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        start: Lsn = ZERO,
+        reached: Mapping[History, int] | None = None,
+        ahead: Sequence[Sequence[FeedRange]] = (),
+    ) -> None:
         self._pieces = Pieces(pieces, start)
+        self._links = Links(self._pieces, reached, ahead)
         self.last_at = self._pieces.last_at
         self.lsn = self._pieces.lsn
         self.before = self._pieces.before
@@ -64,29 +84,50 @@ class Points:
 
     # -- whole cuts ----------------------------------------------------------------------------------------------------
 
+    def torn_at_start(self) -> list[Torn]:
+        """Return what the start itself tears; empty if it is whole."""
+        return list(self._begun_below(None))
+
     def torn_at(self, place: Place) -> list[Torn]:
         """Return what a cut behind the entry would tear; empty if it is whole."""
-        found = []
+        found = list(self._begun_below(place))
         if self._tears_append(place):
             region = self.lsn(place).region_id
             begin, stop = self._pieces.append_start(place), self._pieces.append_stop(place)
             found.append(Torn(region, self._pieces.feeds[region], begin, stop, None))
-        for live in judge(self._pieces, place).open:
-            begin, stop = begin_of(self._pieces, live), end_of(self._pieces, live)
+        for live in judge(self._pieces, self._links, place).open:
+            begin, stop = begin_of(self._pieces, self._links, live), end_of(self._pieces, self._links, live)
             found.append(Torn(live.tx.region, self._pieces.feeds[live.tx.region], begin, stop, live.tx.name))
         return found
 
-    def whole_at(self, place: Place) -> tuple[Place | None, Torn | None]:
+    def _begun_below(self, place: Place | None) -> Iterator[Torn]:
+        """Yield the transactions that were begun below the start, and go on behind ``place`` (None: the start)."""
+        pieces = self._pieces
+        for tx, at in self._links.open_at_start.items():
+            if place is not None and place.piece > at:
+                continue
+            if at >= len(pieces):
+                yield Torn(tx.region, pieces.feeds[tx.region], None, None, tx.name)
+                continue
+            units = pieces.marks(at).units
+            head = units.of([tx], units.head).get(tx)
+            if head is None or (place is not None and place.piece == at and units.first[head] <= place.row):
+                continue
+            live = Live(tx, at, head, int(pieces.marks(at).ms[units.last[head]]))
+            yield Torn(tx.region, pieces.feeds[tx.region], None, end_of(pieces, self._links, live), tx.name)
+
+    def whole_at(self, place: Place | None) -> tuple[Place | None, Torn | None]:
         """Return the last entry at or before ``place`` behind which the log may be cut, and why it isn't ``place``.
 
-        None if that is the start.
+        None if that is the start, or nothing: see :meth:`torn_at_start`. A ``place`` that is None is the start.
         """
-        why = None
-        at: Place | None = place
+        why, at = None, place
         while at is not None and (torn := self.torn_at(at)):
-            first = min(torn, key=lambda one: one.first)
+            first = min(torn, key=lambda one: one.first or _BELOW)
             why = why or first
-            at = self.before(first.first)
+            at = self.before(first.first) if first.first is not None else None
+        if at is None and (torn := self.torn_at_start()):
+            why = why or torn[0]
         return at, why
 
     def next_whole(self, place: Place | None) -> Place | None:
@@ -119,7 +160,10 @@ class Points:
 
         Of one that is longer ago than that takes, only where it has its feed's last entry.
         """
-        lives = [*judge(self._pieces, place).unended, *left_by_idle(self._pieces, place)]
+        lives = [
+            *judge(self._pieces, self._links, place).unended,
+            *left_by_idle(self._pieces, self._links, place),
+        ]
         of_feeds: dict[int, list[tuple[Lsn, Tx]]] = {}
         for live in lives:
             lsn = self.lsn(last_place(self._pieces, live))

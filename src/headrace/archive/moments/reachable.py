@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from headrace.archive.files.segments import Stored
@@ -72,7 +73,15 @@ def points_of(archive: Archive, start: Lsn) -> Points:
         for one in archive.segments
         if one.file in archive.manifests and one.name.last > start and one.name.first <= last
     ]
-    archive.points[start] = made = Points(pieces, start)
+    ahead = [
+        archive.manifests[one.file].feeds
+        for one in archive.segments
+        if one.file in archive.manifests and one.name.first > max(last, start)
+    ]
+    base = next((base for lsn, base in archive.chain.starts() if lsn == start), None)
+    feeds = base.manifest.feeds if base is not None else ()
+    reached = {(one.region_id, one.incarnation): one.sequence_id for one in feeds}
+    archive.points[start] = made = Points(pieces, start, reached, ahead)
     return made
 
 
@@ -218,12 +227,16 @@ def _whole_to(archive: Archive, lsn: Lsn) -> Lsn | None:
     whole = points.whole_at(place)[0] if place is not None else None
     if whole is not None:
         return points.lsn(whole)
-    return base.lsn if base is not None else None
+    if base is None:
+        return None
+    return _whole_to(archive, below(start)) if points.torn_at_start() else base.lsn
 
 
 def whole_above(archive: Archive, wanted: Lsn) -> Lsn | None:
     """Return the least LSN above ``wanted`` that can be rebuilt without tearing anything; None if there is none."""
-    bases = [lsn for lsn, base in archive.chain.starts() if base is not None and lsn > wanted]
+    above = (lsn for lsn, base in archive.chain.starts() if base is not None and lsn > wanted)
+    # The first one is enough.
+    bases = list(islice((lsn for lsn in above if not points_of(archive, lsn).torn_at_start()), 1))
     for window in archive.windows:
         if window.last > wanted and (window.base is None or window.first <= wanted):
             found = _whole_from(archive, window, wanted)

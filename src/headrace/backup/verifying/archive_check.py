@@ -19,6 +19,7 @@ from headrace.backup.verifying.continuity import Continuity, judge
 from headrace.backup.verifying.findings import Finding, Verification
 from headrace.backup.verifying.layout import Layout, read_layout
 from headrace.backup.verifying.segment_check import Checked, KnownRow, SegmentTask, check_segment
+from headrace.backup.verifying.transactions import waiting_before
 from headrace.errors import ArchiveUnavailable, BaseCorrupt, HeadraceError
 from headrace.wire.base_manifest import MANIFEST
 from headrace.wire.kwal import SegmentName
@@ -101,6 +102,8 @@ def _segment_tasks(
 ) -> list[Task]:
     ordered = sorted(rows)
     lsns = [one.lsn for one in ordered]
+    # Where segments overlap, nobody can tell which one is before another.
+    waiting = {} if layout.overlaps else waiting_before(layout.segments, layout.manifests)
     return [
         SegmentTask(
             one.file,
@@ -109,6 +112,7 @@ def _segment_tasks(
             tuple(continuity.known.get(one.file, ())),
             fast,
             tuple(ordered[bisect_left(lsns, one.name.first) : bisect_right(lsns, one.name.last)]),
+            waiting.get(one.file, {}),
         )
         for one in layout.segments
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from headrace.archive.files.encryption import check_encrypted, decrypt
 from headrace.archive.files.folder import Folder
 from headrace.backup.verifying.findings import Finding, finding
+from headrace.backup.verifying.transactions import RangeTransactions
 from headrace.entries.entry import Op, WireOp
 from headrace.entries.lsn import Lsn
 from headrace.errors import BaseCorrupt, HeadraceError, JournalCorrupt, SegmentCorrupt
@@ -22,6 +23,7 @@ from headrace.wire.kwal_columns import Segment
 from headrace.wire.kwal_damage import first_fault
 from headrace.wire.kwal_feeds import FeedTable, Rows
 from headrace.wire.kwal_manifest import FeedRange, Manifest
+from headrace.wire.kwal_transactions import TxMarks
 from headrace.wire.walk import Ints
 
 _USAGE: Final = 2
@@ -54,7 +56,8 @@ class KnownRow(NamedTuple):
 class SegmentTask(NamedTuple):
     """A segment to look at. ``known``: entries that must be in it. ``rows``: of bases, of LSNs in its range, in LSN order.
 
-    ``fast``: its entries are not looked at.
+    ``fast``: its entries are not looked at. ``waiting``: transactions (hex) that are open before each of its ranges, by the
+    range's first LSN.
     """
 
     file: str
@@ -63,6 +66,7 @@ class SegmentTask(NamedTuple):
     known: tuple[KnownEntry, ...] = ()
     fast: bool = False
     rows: tuple[KnownRow, ...] = ()
+    waiting: Mapping[str, Collection[str]] = {}
 
 
 class Checked(NamedTuple):
@@ -117,7 +121,7 @@ def _check_entries(segment: Segment, data: memoryview, task: SegmentTask, where:
     SegmentCorrupt; what bases say otherwise is returned.
     """
     table = FeedTable(task.manifest.feeds if task.manifest is not None else None)
-    ranges = [_Range(one, task.known) for one in table.ranges]
+    ranges = [_Range(one, task.known, task.waiting.get(one.first_lsn, ())) for one in table.ranges]
     contradicted: list[Finding] = []
     waiting = deque(task.rows)
     try:
@@ -125,8 +129,11 @@ def _check_entries(segment: Segment, data: memoryview, task: SegmentTask, where:
             check_block(block)
             contradicted += _contradicted(block, waiting)
             rows = table.rows(block)
-            for at, own in _parts(rows) if ranges else ():
-                ranges[at].take(block, rows, own)
+            if ranges:
+                marks = TxMarks(block)
+                for at, own in _parts(rows):
+                    ranges[at].take(block, rows, own)
+                    ranges[at].transactions.take(marks, own)
         for one in ranges:
             one.end()
     except JournalCorrupt as error:
@@ -176,8 +183,9 @@ def _parts(rows: Rows) -> Iterator[tuple[int, Ints]]:
 class _Range:
     """One of a manifest's ranges, compared with the entries that come."""
 
-    def __init__(self, told: FeedRange, known: Sequence[KnownEntry]) -> None:
+    def __init__(self, told: FeedRange, known: Sequence[KnownEntry], waiting: Collection[str]) -> None:
         self._told = told
+        self.transactions = RangeTransactions(told, waiting)
         self._next = told.first_sequence_id
         self._last: Lsn | None = None
         self._times: list[int] = []
@@ -225,6 +233,7 @@ class _Range:
                 f"its entries of {told.feed} have source times {times[0]} to {times[1]}; the manifest says "
                 f"{told.source_time_first_ms} to {told.source_time_last_ms}"
             )
+        self.transactions.end()
 
     def _wrong(self, what: str, block: Block, row: int) -> JournalCorrupt:
         told, lsn = self._told, block.lsns.at(int(row))

@@ -22,7 +22,7 @@ from headrace.errors import (
     TargetUnreachable,
 )
 from headrace.wire.base_manifest import base_folder
-from tests.archive_model import FEEDS, T0, Append, History, write_archive, write_base
+from tests.archive_model import ALL, FEEDS, T0, Append, History, write_archive, write_base
 from tests.archive_model import SMALL as HISTORY
 from tests.archive_model import SMALL_CUTS as CUTS
 from tests.archive_model import SMALL_LSNS as LSNS
@@ -133,7 +133,7 @@ DAY = 86_400_000
 MINUTE = 60_000
 
 
-def _planned(folder: Path, history: History, cuts: list[int], at: int, *, old: bool = False) -> RestorePlan:
+def _planned(folder: Path, history: History, cuts: list[int], at: int, *, old: int = 0) -> RestorePlan:
     write_archive(folder, history.segments(cuts), old=old)
     return plan(Archive.read(str(folder)), Asked(to_lsn=history.entries[at].lsn))
 
@@ -160,9 +160,9 @@ def test_a_transaction_is_open_whoever_writes_between(
     assert plan(archive, Asked(to_lsn=history.entries[3].lsn)).target_lsn == history.entries[3].lsn
 
 
-@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("old", [0, ALL])
 def test_a_transaction_that_never_ends_holds_the_target_back_for_ten_minutes(
-    tmp_path: Path, *, old: bool
+    tmp_path: Path, *, old: int
 ) -> None:
     history = History(
         [

@@ -189,6 +189,43 @@ def test_a_manifest_that_says_something_else_is_found(
     assert said in found[0].detail
 
 
+@pytest.mark.parametrize(
+    ("at", "changed", "said"),
+    [
+        (0, {"left_open": (), "ends_whole": True}, "do not end whole; the manifest says otherwise"),
+        (0, {"left_open": ()}, "leave open the transactions 41 (hex); the manifest says no transaction"),
+        (0, {"left_open": None}, "the manifest says more transactions than it names"),
+        (1, {"ends_whole": False}, "end whole; the manifest says otherwise"),
+        (1, {"continued": ("41",)}, "have none of the transactions 41 (hex)"),
+        (2, {"continued": ()}, "go on with the transactions 41 (hex); the manifest says nothing of that"),
+        (3, {"continued": ("42",)}, "have none of the transactions 42 (hex)"),
+    ],
+)
+def test_a_manifest_that_says_something_else_of_transactions_is_found(
+    tmp_path: Path, at: int, changed: dict[str, object], said: str
+) -> None:
+    # The first and the third segment have a half each.
+    small = Small(tmp_path / "wal", [("A", False), ("B", True), ("", False), ("A", True)])
+    assert of(small.folder).findings == []
+    feeds = [
+        msgspec.structs.replace(one, **changed) if one.region_id == 7 else one
+        for one in small.manifests[at].feeds
+    ]
+    small.rewrite(at, feeds=tuple(feeds))
+    one = only(of(small.folder))
+    assert (one.code, one.file) == ("segment-corrupt", small.file(at).name)
+    assert said in one.detail
+    assert of(small.folder, fast=True).findings == []
+
+
+def test_manifests_of_older_agents_say_nothing_of_transactions(tmp_path: Path) -> None:
+    small = Small(tmp_path / "wal", [("A", False), ("B", True), ("", False), ("A", True)])
+    for at, told in enumerate(small.manifests[:3]):
+        feeds = [msgspec.structs.replace(one, left_open=None, continued=None) for one in told.feeds]
+        small.rewrite(at, feeds=tuple(feeds))
+    assert of(small.folder).findings == []
+
+
 def test_several_processes_find_the_same(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     small.file(2).write_bytes(small.file(2).read_bytes()[:-7])
     alone = of(small.folder)
