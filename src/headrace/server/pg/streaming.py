@@ -149,9 +149,8 @@ class Streaming:
             if chunk.data:
                 self._wire.write(chunk.data)
             self._note(chunk)
-            if (
-                self._confirming.tell_in_s(time.monotonic()) == 0
-            ):  # also far from the end, where nothing is for it
+            # Also far from the end: a client for which nothing is there confirms how far it was walked.
+            if self._confirming.tell_in_s(time.monotonic()) == 0:
                 self._keep_alive(reply=False)
             await self._wire.drain()
             if chunk.caught_up:
