@@ -1,13 +1,11 @@
-"""What every test run has: hypothesis profiles, scaled rounds, the time of each folder, and no silent skip."""
+"""What every test run has: hypothesis profiles, scaled rounds, and no silent skip."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
-from collections import defaultdict
 from collections.abc import Callable
-from pathlib import PurePosixPath
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,8 +14,8 @@ from tests.java_classes import start_quickly
 from tests.scale import SCALE
 from tests.scale import scaled as scaled_rounds
 
-# Fixtures for every folder: a real PostgreSQL cluster and databases in it, an S3 server, and the stores.
-pytest_plugins = ["tests.postgres", "tests.s3", "tests.stores"]
+# Where time goes; and fixtures for every folder: a real PostgreSQL cluster and databases in it, an S3 server, and the stores.
+pytest_plugins = ["tests.timing", "tests.postgres", "tests.s3", "tests.stores"]
 
 # A busy machine makes generation slow, which says nothing about the code: hence no deadline, no too_slow.
 _QUIET = [HealthCheck.too_slow]
@@ -31,8 +29,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 start_quickly(os.environ)
 
-_seconds: defaultdict[str, float] = defaultdict(float)
-_tests: defaultdict[str, int] = defaultdict(int)
 _skipped: list[str] = []
 
 _LINES_SHOWN_AT_ONCE = 40
@@ -58,10 +54,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add a test's set-up, call and tear-down to its folder; show a failure at once, as a run may be cut off."""
-    folder = str(PurePosixPath(report.nodeid.partition("::")[0]).parent)
-    _seconds[folder] += report.duration
-    _tests[folder] += report.when == "call"
+    """Note what was skipped; show a failure at once, as a run may be cut off."""
     if report.skipped:
         _skipped.append(report.nodeid)
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
@@ -77,11 +70,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the time that each folder took, and what was skipped."""
-    if _seconds:
-        terminalreporter.section("time by folder")
-        for folder, seconds in sorted(_seconds.items(), key=lambda item: -item[1]):
-            terminalreporter.line(f"{seconds:8.1f} s {_tests[folder]:6d} tests  {folder}")
-        terminalreporter.line(f"{sum(_seconds.values()):8.1f} s {sum(_tests.values()):6d} tests  in all")
+    """Print what was skipped."""
     for nodeid in _skipped:
         terminalreporter.line(f"skipped, which counts as failed: {nodeid}", red=True)

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -19,6 +18,7 @@ from typing import Any, Final
 import httpx
 
 from headrace.pipeline.java import find_java
+from headrace.pipeline.spark_home import spark_home
 from tests.java_classes import quick_options
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -104,10 +104,8 @@ class SparkCluster:
         return self._start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *words)
 
     def _start(self, name: str, kind: str, *words: str) -> subprocess.Popen[bytes]:
-        spec = find_spec("pyspark")
-        assert spec is not None
-        assert spec.origin is not None
-        home = Path(spec.origin).parent
+        home = spark_home()
+        assert home is not None
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYTHON"))},
             "SPARK_HOME": str(home),

@@ -12,12 +12,12 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace.errors import SetupMissing
 from headrace.pipeline.java import Java, cache_folder
+from headrace.pipeline.spark_home import pyspark_folder
 
 FETCH_TIMEOUT_S: Final = 900.0
 """Most time for all downloads: 19 MB over a slow line."""
@@ -164,8 +164,7 @@ def _run_ivy(java: Java, scratch: Path, jars: Sequence[Jar]) -> str:
 
 
 def _ivy() -> Path:
-    found = find_spec("pyspark")
-    home = Path(found.origin).parent if found is not None and found.origin else None
+    home = pyspark_folder()
     jars = sorted((home / "jars").glob("ivy-*.jar")) if home else []
     if not jars:
         raise SetupMissing("pyspark is not installed", hint="Run `pip install 'headrace[spark]'`.")

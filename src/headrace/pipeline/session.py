@@ -30,6 +30,7 @@ from headrace.pipeline.checkpoint_folder import MANAGER, manager_of
 from headrace.pipeline.jars import DELTA, KAFKA, jars_folder, require
 from headrace.pipeline.java import find_java
 from headrace.pipeline.source.feed import register
+from headrace.pipeline.spark_home import MASTERS, spark_home
 from headrace.pipeline.spark_log import watch
 from headrace.pipeline.tables.merge import EXACT_WRITES
 
@@ -84,6 +85,7 @@ def open_session(settings: SessionSettings) -> SparkSession:
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = python_of_workers(settings)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    _choose_home(settings)
     conf = SparkConf(loadDefaults=False).setMaster(settings.master).setAppName(settings.name)
     conf.setAll(list(configuration(settings, [str(jar) for jar in jars]).items()))
     with _opened(settings.log_file) as log:
@@ -126,6 +128,16 @@ def python_of_workers(settings: SessionSettings, environment: Mapping[str, str] 
     if not named and not settings.master.startswith("local"):
         named = environment.get("PYSPARK_PYTHON", "")
     return named or sys.executable
+
+
+def _choose_home(settings: SessionSettings) -> None:
+    """Name Spark's home to it, unless the environment does: ours, if the Python of its workers has our packages."""
+    ours = spark_home() if settings.master.startswith(MASTERS) else None
+    if os.environ.get("SPARK_HOME", str(ours)) != str(ours):
+        return
+    os.environ.pop("SPARK_HOME", None)
+    if ours is not None and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        os.environ["SPARK_HOME"] = str(ours)
 
 
 def stop_session(spark: SparkSession) -> None:
@@ -211,7 +223,7 @@ def configuration(settings: SessionSettings, jars: list[str]) -> dict[str, str]:
         # Delta's default of 50 tasks to read a table's log makes each small merge ten times as slow.
         "spark.databricks.delta.snapshotPartitions": "2",
     }
-    if settings.master.startswith(("local", "spark:")):
+    if settings.master.startswith(MASTERS):
         # A path is a folder here, also where Hadoop's own settings name a cluster's file system. YARN needs that one.
         found["spark.hadoop.fs.defaultFS"] = "file:///"
     manager = manager_of(settings.checkpoint) if settings.checkpoint else None
