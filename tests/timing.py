@@ -65,16 +65,16 @@ class Tree:
 
 
 def _processes() -> Iterator[tuple[int, _Process]]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
             try:
-                text = Path("/proc", name, "stat").read_text(encoding="utf-8", errors="replace")
+                text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
             except OSError:  # it has ended
                 continue
             command, _, rest = text.partition("(")[2].rpartition(")")
             parts = rest.split()
             yield (
-                int(name),
+                int(folder.name),
                 _Process(int(parts[1]), sum(int(ticks) for ticks in parts[11:15]) / _TICKS, command),
             )
 
