@@ -1,5 +1,8 @@
 # Every command of the project. Needs make and Python >= 3.11; the rest is fetched into .venv.
 
+# Without bytecode each process compiles all that it imports: it is written and read, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock (make lock UPGRADE=--upgrade for newer versions)"
@@ -10,7 +13,7 @@ PROTOS := kdb/wal/v1/wal.proto headrace/log/v1/log.proto
 BENCH := $(basename $(notdir $(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench check format generate setup jars venv lock clean
+.PHONY: help demo test soak bench check format generate setup jars venv lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +23,9 @@ demo: setup ## Run the whole flow on this machine and compare what came out
 
 test: setup ## Run every test
 	@scripts/test --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+soak: setup ## Run what needs long, longer: make soak, or make soak SOAK=tests/fault (one folder or file)
+	@HEADRACE_SOAK=1 scripts/test -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --timeout 7200 $(SOAK)
 
 bench: venv ## Measure: make bench, or make bench BENCH=pgbench_attached ARGS="--rounds 3"
 	@for bench in $(BENCH); do $(BIN)/python -m bench.$$bench $(ARGS) || exit; done

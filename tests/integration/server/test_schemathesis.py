@@ -10,8 +10,6 @@ Bytes that no description leads to (broken JSON and NDJSON, HTTP itself) are the
 from __future__ import annotations
 
 import json
-import os
-import random
 import subprocess
 import sys
 from collections import defaultdict
@@ -24,7 +22,7 @@ import pytest
 
 from tests.identity import Issuer
 from tests.integration.server import asks, likely_bodies
-from tests.scale import SCALE, scaled
+from tests.scale import SCALE, SEED, scaled
 from tests.secured import SecuredServer, secured
 from tests.servers import Feed, ServerProcess, changes, serving
 
@@ -121,15 +119,12 @@ def _run(
     server: ServerProcess, checks: tuple[str, ...], *, known: bool, token: str | None = None
 ) -> dict[str, set[int]]:
     """Let schemathesis run; return the statuses that each operation was answered."""
-    given = os.environ.get("HEADRACE_TEST_SEED")
-    seed = int(given) if given is not None else random.SystemRandom().randrange(1 << 32)
-    sys.stdout.write(f"seed {seed}\n")
     folder = server.folder / "schemathesis"
     folder.mkdir()
     config, report = folder / "schemathesis.toml", folder / "report.ndjson"
     config.write_text(_config(known=known, token=token))
     command = [str(Path(sys.executable).parent / "st"), "--no-color", "--config-file", str(config), "run"]
-    command += [f"{server.url}/openapi.json", "--seed", str(seed), "--max-examples", str(EXAMPLES)]
+    command += [f"{server.url}/openapi.json", "--seed", str(SEED), "--max-examples", str(EXAMPLES)]
     command += ["--checks", ",".join(checks), "--continue-on-failure", "--output-sanitize", "false"]
     command += ["--warnings", "off", "--report", "ndjson", "--report-ndjson-path", str(report)]
     history = server.http.get(f"/feeds/{FEED}").json()["incarnation"]
@@ -142,7 +137,7 @@ def _run(
         timeout=RUN_S_MAX,
         check=False,
     )
-    assert done.returncode == 0, f"seed {seed}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"seed {SEED}\n{done.stdout}\n{done.stderr}"
     assert "traceback" not in server.errors().lower()
     return _statuses(report)
 
