@@ -148,7 +148,7 @@ class Telling:
         self.seconds[folder] += report.duration
         self.tests[folder] += report.when == "call"
         phases = self._phases[report.nodeid]
-        phases[report.when or ""] = round(report.duration, 2)
+        phases[report.when] = round(report.duration, 2)
         if report.when == "teardown":
             found: dict[str, Any] = {str(name): value for name, value in report.user_properties}
             self.processor_s[folder] += found.get("processor_s", 0.0)

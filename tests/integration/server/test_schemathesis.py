@@ -10,6 +10,7 @@ Bytes that no description leads to (broken JSON and NDJSON, HTTP itself) are the
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
