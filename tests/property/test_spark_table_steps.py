@@ -11,11 +11,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.simple.spark_types import arrow_type, reader
 from headrace.simple.message import MessageType
 from headrace.simple.schema import DataType, TableSchema
 from headrace.simple.values import kind_of
+from headrace.wire.arrays import array_of
 from tests.unit.pipeline.tables.simple.history import (
     BIGINT,
     EXACT,

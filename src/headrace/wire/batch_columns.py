@@ -15,12 +15,11 @@ import pyarrow as pa
 from headrace.entries.entry import WireOp
 from headrace.entries.lsn import TEXT_SIZE, ZERO
 from headrace.errors import JournalCorrupt
+from headrace.wire.arrays import arrow_flags, arrow_ints, batch_of_rows
 from headrace.wire.batch import ReceivedBatch
 from headrace.wire.batch_check import check_slices
 from headrace.wire.columns import (
     BUFFER_BYTES_MAX,
-    arrow_flags,
-    arrow_ints,
     byte_slices,
     checked_text,
     interleaved,
@@ -177,7 +176,7 @@ def _by_protobuf(entries: Sequence[memoryview]) -> pa.RecordBatch:
                 "before": message.before if message.HasField("before") else None,
             }
         )
-    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    return batch_of_rows(rows, SCHEMA)
 
 
 _MADE: Final = {"committed_at", "source_time", "op", "changed", "table", "before"}

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.errors import JournalCorrupt
 from headrace.wire import entry as wal_entry
+from headrace.wire.arrays import arrow_flags, arrow_ints, batch_of_rows, bits
 from headrace.wire.walk import Flags, Found, Ints, Places, find_places, walk
 
 DDL: Final = (
@@ -133,23 +134,6 @@ def _column(name: str, source: Any, places: Places, found: Found, feed: Any) -> 
     return checked_text(column, name) if name == "control" else column
 
 
-def arrow_ints(values: Ints, valid: Flags | None = None) -> Any:
-    """Return an Arrow int64 array over ``values``, null where ``valid`` is false; nothing is copied.
-
-    ``pa.array`` would do the same, and import pandas at its first call: a second of each worker's life.
-    """
-    values = np.ascontiguousarray(values, np.int64)
-    nulls = 0 if valid is None else int(len(values) - valid.sum())
-    return pa.Array.from_buffers(
-        pa.int64(), len(values), [None if valid is None else _bits(valid), pa.py_buffer(values)], nulls
-    )
-
-
-def arrow_flags(values: Flags) -> Any:
-    """Return an Arrow boolean array of ``values``."""
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
-
-
 def op_column(found: Found) -> Any:
     """Return what each entry does, as text: put, patch, delete or batch."""
     codes = np.where(found.numbers["patch"] != 0, _PATCH_CODE, found.numbers["op"])
@@ -170,10 +154,6 @@ def moments(ms: Ints) -> Any:
 def moment_us(ms: int) -> int | None:
     """Return the same for one entry, in microseconds."""
     return ms * 1000 if 0 < ms <= _MS_MAX else None
-
-
-def _bits(values: Flags) -> Any:
-    return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 def _op_names() -> Any:
@@ -211,7 +191,7 @@ def text_lists(source: Any, total: int, names: list[tuple[Ints, Ints, Ints]]) ->
     counts = np.bincount(rows, minlength=total)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     named = counts > 0
-    buffers = [_bits(named), pa.py_buffer(offsets)]
+    buffers = [bits(named), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, total, buffers, int(total - named.sum()), children=[values])
 
 
@@ -278,4 +258,4 @@ def _by_protobuf(data: bytes | memoryview, places: Places, feed: Any, bare: bool
                 "source_time": moment_us(message.source_time_ms),
             }
         )
-    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    return batch_of_rows(rows, SCHEMA)

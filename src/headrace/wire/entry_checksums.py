@@ -62,5 +62,5 @@ def _joined(
     _, offsets, joined = single.buffers()
     every_second = np.frombuffer(offsets, np.int32)[: 2 * total + 1 : 2].copy()
     both = pa.Array.from_buffers(pa.binary(), total, [None, pa.py_buffer(every_second), joined])
-    made: list[bytes] = both.to_numpy(zero_copy_only=False).tolist()
+    made: list[bytes] = both.to_pylist()
     return made

@@ -16,7 +16,8 @@ import pyarrow as pa
 from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import JournalCorrupt, SegmentCorrupt
 from headrace.wire import columns
-from headrace.wire.columns import arrow_flags, walked_batch
+from headrace.wire.arrays import arrow_flags
+from headrace.wire.columns import walked_batch
 from headrace.wire.kwal import (
     FOOTER_SIZE,
     SegmentName,

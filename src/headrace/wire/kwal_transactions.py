@@ -1,7 +1,4 @@
-"""Which transactions a segment's entries leave without an end. Called by :func:`headrace.wire.kwal_feeds.survey`.
-
-Arrow's own ways to NumPy would import pandas: memory of each agent, and a second of each worker's life.
-"""
+"""Which transactions a segment's entries leave without an end. Called by :func:`headrace.wire.kwal_feeds.survey`."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.wire.columns import arrow_flags, arrow_ints, byte_slices, walked_batch
+from headrace.wire.arrays import arrow_flags, arrow_ints
+from headrace.wire.columns import byte_slices, walked_batch
 from headrace.wire.kwal_blocks import Block
 from headrace.wire.walk import Flags, Ints
 

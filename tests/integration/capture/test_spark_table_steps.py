@@ -13,9 +13,9 @@ from headrace.capture.catalogue_schema import from_catalogue
 from headrace.capture.ddl import TableName
 from headrace.capture.mariadb.catalogue import read_table
 from headrace.capture.mariadb.connection import connect
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.simple.spark_types import arrow_type, reader
 from headrace.runtime.dsn import parse_dsn
+from headrace.wire.arrays import array_of
 from tests.integration.capture.folded_feed import Captured, captured, rows_at_source
 from tests.mariadb import Database
 from tests.unit.pipeline.tables.simple.steps_folded import Entry, Table, Tables, numbered

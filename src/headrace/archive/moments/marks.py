@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.entries.hlc import LOGICAL_BITS
 from headrace.entries.lsn import TEXT_SIZE, ZERO, Lsn
-from headrace.wire.columns import arrow_ints
+from headrace.wire.arrays import arrow_ints, numpy_flags, numpy_ints
 from headrace.wire.kwal_columns import Segment, Wanted
 from headrace.wire.walk import Flags, Ints
 
@@ -114,19 +114,19 @@ def marks_of(segment: Segment, above: Lsn = ZERO) -> Marks:
     stamps = np.frombuffer(bytes.fromhex(str(figures[:, :_STAMP_SIZE].tobytes(), "ascii")), ">u8")
     ms = (stamps >> np.uint64(LOGICAL_BITS)).astype(np.int64)
     regions = _regions(figures)
-    times = table["source_time"].cast(pa.int64()).fill_null(0).to_numpy() // 1000
-    tx_last = table["tx_last"].to_numpy()
+    times = numpy_ints(table["source_time"].cast(pa.int64()).fill_null(0).combine_chunks()) // 1000
+    tx_last = numpy_flags(table["tx_last"].combine_chunks())
     units = _units(
         table["incarnation"].combine_chunks(), table["source_tx"].combine_chunks(), tx_last, regions
     )
-    return Marks(lsns, ms, regions, table["append_end"].to_numpy(), times, units)
+    return Marks(lsns, ms, regions, numpy_flags(table["append_end"].combine_chunks()), times, units)
 
 
 def _units(incarnations: Any, txs: Any, tx_last: Flags, regions: Ints) -> Units:
-    rows = np.flatnonzero(np.asarray(txs.is_valid()))
+    rows = np.flatnonzero(numpy_flags(txs.is_valid()))
     coded, histories = txs.take(arrow_ints(rows)).dictionary_encode(), incarnations.dictionary_encode()
-    codes = coded.indices.to_numpy().astype(np.int64)
-    lives = histories.indices.fill_null(-1).to_numpy().astype(np.int64)[rows]
+    codes = numpy_ints(coded.indices.cast(pa.int64()))
+    lives = numpy_ints(histories.indices.fill_null(-1).cast(pa.int64()))[rows]
     feeds = np.unique(regions[rows], return_inverse=True)[1].reshape(-1)
     keys = (feeds * (len(histories.dictionary) + 1) + lives + 1) * (len(coded.dictionary) + 1) + codes
     order = np.argsort(keys, kind="stable")

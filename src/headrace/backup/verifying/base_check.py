@@ -18,6 +18,7 @@ from headrace.backup.verifying.segment_check import Checked, KnownRow
 from headrace.entries.entry import Op
 from headrace.entries.lsn import Lsn
 from headrace.errors import BaseCorrupt, HeadraceError
+from headrace.wire.arrays import array_of, numpy_flags
 from headrace.wire.base_manifest import BaseFile
 
 _COLUMNS: Final = ("feed", "incarnation", "sequence_id", "lsn", "op", "control", "copy", "key", "value")
@@ -102,9 +103,11 @@ def _some(batch: pa.RecordBatch, task: BaseTask) -> Iterator[KnownRow]:
     if not task.since:
         return
     plain = pc.and_(pc.is_null(batch.column("control")), pc.invert(batch.column("copy")))
-    plain = pc.and_(plain, pc.is_in(batch.column("op"), pa.array([Op.PUT.value, Op.DELETE.value])))
+    plain = pc.and_(
+        plain, pc.is_in(batch.column("op"), array_of([Op.PUT.value, Op.DELETE.value], pa.string()))
+    )
     plain = pc.and_(plain, pc.greater_equal(batch.column("lsn"), task.since))
-    rows = np.flatnonzero(plain.to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(numpy_flags(plain))
     for row in (
         rows[np.unique(np.linspace(0, len(rows) - 1, SOME_ROWS).astype(np.int64))] if len(rows) else ()
     ):
@@ -115,7 +118,7 @@ def _some(batch: pa.RecordBatch, task: BaseTask) -> Iterator[KnownRow]:
 
 def _summed(batch: pa.RecordBatch) -> dict[tuple[str | None, str | None], tuple[int, int, str]]:
     """Return (rows, greatest sequence id, greatest LSN) by (feed, incarnation). LSNs sort as text."""
-    grouped = pa.table(batch).group_by(["feed", "incarnation"])
+    grouped = pa.Table.from_batches([batch]).group_by(["feed", "incarnation"])
     summed = grouped.aggregate([([], "count_all"), ("sequence_id", "max"), ("lsn", "max")])
     return {
         (row["feed"], row["incarnation"]): (row["count_all"], row["sequence_id_max"], row["lsn_max"])

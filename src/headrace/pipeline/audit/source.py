@@ -31,6 +31,7 @@ from headrace.capture.selection import Selection
 from headrace.errors import BinlogInvalid, TableStopped
 from headrace.pipeline.audit.texts import TextKind, server_text, text_kind
 from headrace.runtime.dsn import Dsn
+from headrace.wire.arrays import array_of
 
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 16 << 20
@@ -148,7 +149,7 @@ def _spool(reading: Source, query: str, width: int, file: Path) -> int:
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for rows in _pieces(reading, query):
             columns = list(zip(*rows, strict=True))
-            arrays = [pa.array(columns[at], pa.binary()).cast(pa.string()) for at in range(width)]
+            arrays = [array_of(columns[at], pa.binary()).cast(pa.string()) for at in range(width)]
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
             count += len(rows)
     return count

@@ -20,8 +20,7 @@ from headrace.errors import QueryFailed
 from headrace.pipeline.bases.generations import FeedGenerations, TableGenerations
 from headrace.pipeline.bases.keys import HELD_BYTES_MAX, Kept, Key
 from headrace.pipeline.bases.naming import are_named
-from headrace.pipeline.tables.cells import array_of
-from headrace.wire.columns import arrow_flags, arrow_ints
+from headrace.wire.arrays import array_of, arrow_flags, arrow_ints, numpy_flags, numpy_ints
 from headrace.wire.kwal_columns import SCHEMA
 from headrace.wire.walk import Flags, Ints
 
@@ -95,8 +94,8 @@ class _Rows(NamedTuple):
     def of(cls, batch: Any, feeds: Mapping[str, FeedGenerations]) -> _Rows:
         tables = pc.fill_null(pc.binary_join(batch.column("table"), _SEPARATOR), "")
         joined = pc.binary_join_element_wise(batch.column("feed"), tables, _SEPARATOR).dictionary_encode()
-        names = _numbers(joined.indices.cast(pa.int64()))
-        ids = _numbers(batch.column("sequence_id"))
+        names = numpy_ints(joined.indices.cast(pa.int64()))
+        ids = numpy_ints(batch.column("sequence_id"))
         known: list[tuple[str, tuple[str, ...]]] = []
         of_feeds: list[FeedGenerations] = []
         facts = np.zeros((4, len(names)), np.bool_)
@@ -115,7 +114,7 @@ class _Rows(NamedTuple):
             names, facts = names[keep], facts[:, keep]
         _, is_captured, tells, is_last = facts
         simple = [name for name, feed in feeds.items() if feed.captured]
-        is_every = ~_flags(are_named(batch, simple))
+        is_every = ~numpy_flags(are_named(batch, simple))
         return cls(batch, names, known, of_feeds, is_captured, tells, is_last, is_every)
 
     def last_of_keys(self) -> Ints:
@@ -123,7 +122,7 @@ class _Rows(NamedTuple):
         total = self.batch.num_rows
         same = np.zeros(total, np.bool_)
         if total > 1:
-            same[:-1] = _flags(
+            same[:-1] = numpy_flags(
                 pc.and_(*(_equal_to_next(self.batch.column(name)) for name in ("key", "feed")))
             )
         return np.flatnonzero(~same).astype(np.int64)
@@ -131,8 +130,8 @@ class _Rows(NamedTuple):
     def sorted_out(self, starts: Ints, ends: Ints) -> tuple[Ints, list[tuple[int, int]]]:
         """Return the rows that are kept as they are, and the first and last row of each key to be looked at."""
         ops = self.batch.column("op").take(arrow_ints(ends))
-        is_put = _flags(pc.equal(ops, pa.scalar(Op.PUT.value)))
-        is_delete = _flags(pc.equal(ops, pa.scalar(Op.DELETE.value)))
+        is_put = numpy_flags(pc.equal(ops, pa.scalar(Op.PUT.value)))
+        is_delete = numpy_flags(pc.equal(ops, pa.scalar(Op.DELETE.value)))
         is_single = starts == ends
         captured = self.is_captured[ends]
         # Of a key in one table: the last row is all that there is of it, unless it is a patch or one of several messages.
@@ -175,7 +174,7 @@ class _Held:
             and (names == names[0]).all()
             and rows.tables[names[0]][1] == self.key.table
         ):
-            whole = np.flatnonzero(_flags(pc.not_equal(ops, pa.scalar(Op.PATCH.value))))
+            whole = np.flatnonzero(numpy_flags(pc.not_equal(ops, pa.scalar(Op.PATCH.value))))
             start = int(whole[-1]) if len(whole) else 0
         ids, values = part.column("sequence_id"), part.column("value")
         for index in range(start, len(part)):
@@ -230,13 +229,3 @@ def _assembled(entries: Sequence[Kept]) -> Iterator[Any]:
 
 def _equal_to_next(column: Any) -> Any:
     return pc.equal(column.slice(1), column.slice(0, len(column) - 1))
-
-
-def _numbers(column: Any) -> Ints:
-    # to_numpy would import pandas, a second of each worker's start.
-    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
-
-
-def _flags(column: Any) -> Flags:
-    bits = np.unpackbits(np.frombuffer(column.buffers()[1], np.uint8), bitorder="little")
-    return bits[column.offset : column.offset + len(column)].view(np.bool_)

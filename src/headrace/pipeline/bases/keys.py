@@ -15,6 +15,7 @@ import msgspec
 from headrace.entries.entry import Op
 from headrace.pipeline.bases.generations import FeedGenerations, TableGenerations, TableName
 from headrace.pipeline.bases.patches import is_object, joined_patch
+from headrace.wire.arrays import arrow_ints
 from headrace.wire.merge_patch import apply_patch
 
 HELD_BYTES_MAX: Final = 4 << 20
@@ -56,8 +57,6 @@ class Kept:
 
 def _index(number: int) -> Any:
     import numpy as np
-
-    from headrace.wire.columns import arrow_ints
 
     return arrow_ints(np.asarray([number], np.int64))
 

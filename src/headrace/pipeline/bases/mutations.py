@@ -11,8 +11,7 @@ from google.protobuf.message import DecodeError
 
 from headrace.entries.entry import Op, WireOp
 from headrace.errors import SegmentCorrupt
-from headrace.pipeline.tables.cells import array_of
-from headrace.wire.columns import arrow_ints
+from headrace.wire.arrays import array_of, arrow_ints
 from headrace.wire.generated import wal_pb2
 from headrace.wire.kwal_columns import SCHEMA
 

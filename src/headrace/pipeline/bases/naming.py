@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipeline.tables.cells import array_of
-from headrace.wire.columns import arrow_flags, arrow_ints
+from headrace.wire.arrays import array_of, arrow_flags, arrow_ints, numpy_ints
 from headrace.wire.walk import Flags, Ints
 
 _SEPARATOR: Final = "\x1f"
@@ -70,8 +69,7 @@ def _groups(names: Any) -> Iterator[Ints]:
     """Yield the rows of each value that is not null."""
     encoded = names.dictionary_encode()
     filled = pc.fill_null(encoded.indices, -1).cast(pa.int64())
-    # to_numpy would import pandas, a second of each worker's start.
-    places = np.frombuffer(filled.buffers()[1], np.int64)[filled.offset : filled.offset + len(filled)]
+    places = numpy_ints(filled)
     for index in range(len(encoded.dictionary)):
         rows = np.flatnonzero(places == index)
         if len(rows):

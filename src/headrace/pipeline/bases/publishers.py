@@ -30,10 +30,10 @@ from headrace.entries.lsn import ZERO, Lsn
 from headrace.errors import NoSnapshot, SegmentGap, SnapshotForbidden
 from headrace.pipeline.bases.surveying import Begun
 from headrace.pipeline.connection import Connection, Endpoint
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.hydrating import SnapshotFetching, Taken, end_lease
 from headrace.pipeline.tables.ledger import folder_of
 from headrace.pipeline.tables.schemas import TableName
+from headrace.wire.arrays import array_of
 from headrace.wire.base_manifest import BaseManifest
 from headrace.wire.kwal_columns import DDL, LSN_MAX, SCHEMA, Wanted
 from headrace.wire.kwal_manifest import Manifest
@@ -194,10 +194,7 @@ def _entries(
     }
     made = {"key": array_of(keys, pa.binary()), "value": array_of(values, pa.binary())}
     for field in SCHEMA:
-        if field.name == "table":
-            named = pa.array([list(table) or None] * count, field.type)
-            made[field.name] = named
-        elif field.name not in made:
+        if field.name not in made:
             made[field.name] = array_of([given[field.name]] * count, field.type)
     return pa.RecordBatch.from_arrays([made[field.name] for field in SCHEMA], schema=SCHEMA)
 

@@ -20,9 +20,8 @@ from headrace.entries.lsn import Lsn
 from headrace.pipeline.bases.generations import WATERMARK
 from headrace.pipeline.bases.mutations import taken_apart
 from headrace.pipeline.bases.naming import OtherKeys
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.wal.spreading import spread
-from headrace.wire.columns import arrow_flags
+from headrace.wire.arrays import array_of, arrow_flags, numpy_ints
 from headrace.wire.kwal_columns import DDL, SCHEMA, Segment, Wanted
 from headrace.wire.kwal_manifest import Manifest
 from headrace.wire.walk import Flags
@@ -107,7 +106,7 @@ def _wanted(reading: Reading, part: Part) -> Iterator[Any]:
 
 def in_spans(batch: Any, spans: Spans) -> Flags:
     """Tell of each row whether its feed, incarnation and sequence id are in ``spans``."""
-    ids = numbers(batch.column("sequence_id"))
+    ids = numpy_ints(batch.column("sequence_id"))
     mask = np.zeros(len(ids), np.bool_)
     for (feed, incarnation), rows in _by_history(batch):
         span = spans.get((feed, incarnation))
@@ -121,7 +120,7 @@ def _by_history(batch: Any) -> Iterator[tuple[tuple[str, str], Any]]:
     joined = pc.binary_join_element_wise(
         batch.column("feed"), batch.column("incarnation"), "\x1f"
     ).dictionary_encode()
-    places = numbers(joined.indices.cast(pa.int64()))
+    places = numpy_ints(joined.indices.cast(pa.int64()))
     for index in range(len(joined.dictionary)):
         rows = np.flatnonzero(places == index)
         at = int(rows[0])
@@ -167,8 +166,3 @@ class _Thinned:
     def rest(self) -> Iterator[Any]:
         """Yield the newest ones that were not told yet, or told as the first one: who takes them passes over repeats."""
         yield from self._newest.values()
-
-
-def numbers(column: Any) -> Any:
-    """Return an int64 column as numpy has it: ``to_numpy`` would import pandas, a second of each worker's start."""
-    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]

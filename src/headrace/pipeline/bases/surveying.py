@@ -26,8 +26,7 @@ from headrace.pipeline.bases.generations import ControlEntry, FeedGenerations, T
 from headrace.pipeline.bases.reading import BaseFileTask, read_file
 from headrace.pipeline.bases.scanning import END, Part, Reading, scan, survey_task
 from headrace.pipeline.bases.writing import is_control
-from headrace.pipeline.tables.cells import array_of
-from headrace.wire.columns import arrow_ints
+from headrace.wire.arrays import array_of, arrow_ints
 from headrace.wire.kwal_columns import SCHEMA
 
 _HISTORY: Final = ("feed", "incarnation")

@@ -19,7 +19,7 @@ from headrace.archive.files.writing import put_new
 from headrace.errors import ArchiveUnavailable
 from headrace.pipeline.bases.folding import kept_batches
 from headrace.pipeline.bases.generations import FeedGenerations
-from headrace.pipeline.tables.cells import array_of
+from headrace.wire.arrays import array_of
 from headrace.wire.kwal_columns import SCHEMA
 
 CONTROL_FOLDER: Final = "control/"

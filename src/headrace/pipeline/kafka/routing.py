@@ -23,6 +23,7 @@ from headrace.simple.message import Dml
 from headrace.simple.partition import ByTable, ByTs
 from headrace.simple.schema import TableSchema
 from headrace.simple.values import Encoding
+from headrace.wire.arrays import array_of
 
 READ_DDL: Final = (
     "sequence_id BIGINT, lsn STRING, op STRING, value BINARY, control STRING, `table` ARRAY<STRING>"
@@ -142,9 +143,9 @@ class _Routed:
         """Return the batch; ``given`` is the one that it was made of."""
         ids = given.column("sequence_id")
         if len(self._places) < given.num_rows:
-            ids = ids.take(pa.array(self._places, pa.int64()))
-        columns = (self._controls, self._slots, self._subjects, self._values)
-        made = [pa.array(values, field.type) for values, field in zip(columns, list(ROUTED)[1:], strict=True)]
+            ids = ids.take(array_of(self._places, pa.int64()))
+        columns: tuple[list[Any], ...] = (self._controls, self._slots, self._subjects, self._values)
+        made = [array_of(values, field.type) for values, field in zip(columns, list(ROUTED)[1:], strict=True)]
         return pa.RecordBatch.from_arrays([ids, *made], schema=ROUTED)
 
 

@@ -19,8 +19,8 @@ from headrace.entries.entry import Op
 from headrace.pipeline.bases.naming import are_named
 from headrace.pipeline.restore.folding import RestoredFeed
 from headrace.pipeline.restore.work import Making, Work
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.schemas import TableName
+from headrace.wire.arrays import array_of
 
 _NAMES: Final = ("feed", "key", "sequence_id", "op", "control")
 _DDL: Final = "feed INT, key BINARY, moved BIGINT"

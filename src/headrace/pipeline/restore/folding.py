@@ -17,9 +17,8 @@ from headrace.archive.moments.histories import Span
 from headrace.entries.entry import Op
 from headrace.entries.lsn import ZERO
 from headrace.pipeline.restore.newest import newest_changes
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.schemas import TableName, unfit
-from headrace.wire.columns import arrow_flags, arrow_ints
+from headrace.wire.arrays import array_of, arrow_flags, arrow_ints, numpy_flags, numpy_ints
 from headrace.wire.merge_patch import apply_patch
 
 CHANGE_DDL: Final = "feed INT, key BINARY, sequence_id BIGINT, commit_ts BIGINT, op STRING, value BINARY"
@@ -83,8 +82,8 @@ def change_batches(batches: Iterator[Any], feeds: Sequence[RestoredFeed]) -> Ite
         kept = batch.filter(pc.is_null(batch.column("control")))
         if clears and kept.num_rows:
             at = pc.fill_null(pc.index_in(_joined_names(kept), cleared), len(clears))
-            floors = places[_numbers(at.cast(pa.int64()))]
-            kept = kept.filter(arrow_flags(_numbers(kept.column("sequence_id")) > floors))
+            floors = places[numpy_ints(at.cast(pa.int64()))]
+            kept = kept.filter(arrow_flags(numpy_ints(kept.column("sequence_id")) > floors))
         if not kept.num_rows:
             continue
         gone = pc.equal(kept.column("op"), pa.scalar(Op.DELETE.value))
@@ -112,10 +111,6 @@ def _joined_names(batch: Any) -> Any:
     """Feed and table of each row as one text; null where it has no table."""
     tables = pc.binary_join(batch.column("table"), "\x1f")
     return pc.binary_join_element_wise(batch.column("feed"), tables, "\x1f")
-
-
-def _numbers(column: Any) -> Any:
-    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
 
 
 class _Key:
@@ -165,24 +160,16 @@ def state_batches(batches: Iterator[Any], feeds: Sequence[RestoredFeed]) -> Iter
                 begin, held = 1, None
             middle = ends[begin:-1]
             taken = ops.take(arrow_ints(middle))
-            patched = np.flatnonzero(_flags(pc.equal(taken, _PATCH)))
+            patched = np.flatnonzero(numpy_flags(pc.equal(taken, _PATCH)))
             for one in patched.tolist():
                 start = int(ends[begin + one - 1]) + 1 if begin + one else 0
                 done.append(_folded(None, batch, start, int(middle[one]), feeds))
-            puts = middle[_flags(pc.equal(taken, pa.scalar(Op.PUT.value)))]
+            puts = middle[numpy_flags(pc.equal(taken, pa.scalar(Op.PUT.value)))]
             yield _told(batch.take(arrow_ints(puts)), feeds)
             yield from _shown(done, feeds)
         held = _folded(held, batch, tail, batch.num_rows - 1, feeds)
     if held is not None:
         yield from _shown([held], feeds)
-
-
-def _flags(column: Any) -> Any:
-    """A column of true and false, no nulls in it, as numpy has it: ``to_numpy`` would import pandas, a second of each
-    worker.
-    """
-    bits = np.unpackbits(np.frombuffer(column.buffers()[1], np.uint8), bitorder="little")
-    return bits[column.offset : column.offset + len(column)].view(np.bool_)
 
 
 def _last_of_keys(batch: Any) -> Any:
@@ -194,7 +181,7 @@ def _last_of_keys(batch: Any) -> Any:
         pc.equal(batch.column("key").slice(1), batch.column("key").slice(0, total - 1)),
         pc.equal(batch.column("feed").slice(1), batch.column("feed").slice(0, total - 1)),
     )
-    return np.append(np.flatnonzero(~_flags(same)), total - 1).astype(np.int64)
+    return np.append(np.flatnonzero(~numpy_flags(same)), total - 1).astype(np.int64)
 
 
 def _is_key(batch: Any, held: _Key) -> bool:
@@ -204,7 +191,7 @@ def _is_key(batch: Any, held: _Key) -> bool:
 def _folded(held: _Key | None, batch: Any, first: int, last: int, feeds: Sequence[RestoredFeed]) -> _Key:
     """Fold the rows ``first`` … ``last``, all of one key, into it; only what follows the last put or delete is looked at."""
     part = batch.slice(first, last - first + 1)
-    whole = np.flatnonzero(_flags(pc.not_equal(part.column("op"), _PATCH)))
+    whole = np.flatnonzero(numpy_flags(pc.not_equal(part.column("op"), _PATCH)))
     rows = part.slice(int(whole[-1]) if len(whole) else 0).to_pylist()
     key = held or _Key(rows[0])
     for row in rows:
@@ -217,13 +204,13 @@ def _told(rows: Any, feeds: Sequence[RestoredFeed]) -> Any:
     places = _span_numbers(rows, feeds)
     spans = [span for one in feeds for span in one.spans]
     regions = np.asarray([span.region_id for span in spans], np.int64)[places]
-    stamps = _numbers(rows.column("commit_ts"))
+    stamps = numpy_ints(rows.column("commit_ts"))
     index = rows.column("feed")
     arrays = [
         array_of([one.feed for one in feeds], pa.string()).take(index),
         rows.column("key"),
         rows.column("value"),
-        lsn_texts(stamps, regions, _numbers(rows.column("sequence_id"))),
+        lsn_texts(stamps, regions, numpy_ints(rows.column("sequence_id"))),
         rows.column("sequence_id"),
         array_of([span.incarnation for span in spans], pa.string()).take(arrow_ints(places)),
         arrow_ints((stamps >> 18) * 1000).view(_STAMP),
@@ -247,10 +234,10 @@ def _span_numbers(rows: Any, feeds: Sequence[RestoredFeed]) -> Any:
     """Return each row's place among all spans of all feeds, as its sequence id has it."""
     counts = np.asarray([len(one.spans) for one in feeds], np.int64)
     starts = np.cumsum(counts) - counts
-    numbers = _numbers(rows.column("feed").cast(pa.int64()))
+    numbers = numpy_ints(rows.column("feed").cast(pa.int64()))
     found = starts[numbers]
     if (counts > 1).any():
-        ids = _numbers(rows.column("sequence_id"))
+        ids = numpy_ints(rows.column("sequence_id"))
         for number in np.flatnonzero(counts > 1).tolist():
             mine = numbers == number
             firsts = np.asarray([span.first for span in feeds[number].spans[1:]], np.int64)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.entries.entry import Op
-from headrace.wire.columns import arrow_flags, arrow_ints
+from headrace.wire.arrays import arrow_flags, arrow_ints, numpy_flags, numpy_ints
 
 KEYS_BYTES_MAX: Final = 128 << 20
 """Bytes of keys that a task remembers, so as to leave out their earlier changes."""
@@ -34,10 +34,10 @@ def newest_changes(segments: Iterator[Iterator[Any]], keys_bytes_max: int = KEYS
         if not held:
             continue
         names = pa.concat_arrays([_names(batch) for batch in held])
-        whole = np.concatenate([_flags(pc.not_equal(batch.column("op"), _PATCH)) for batch in held])
+        whole = np.concatenate([numpy_flags(pc.not_equal(batch.column("op"), _PATCH)) for batch in held])
         kept, ends = _newest(names, whole)
         if later:
-            known = _flags(pc.is_in(names, value_set=pa.chunked_array(later)))
+            known = numpy_flags(pc.is_in(names, value_set=pa.chunked_array(later)))
             kept &= ~known
             ends = ends[~known[ends]]
         at = 0
@@ -58,14 +58,8 @@ def _names(batch: Any) -> Any:
 
 def _newest(names: Any, whole: Any) -> tuple[Any, Any]:
     """Return of each change whether none of its key that is ``whole`` follows, and the last whole one of each key."""
-    codes = names.dictionary_encode().indices.cast(pa.int64())
-    codes = np.frombuffer(codes.buffers()[1], np.int64)[codes.offset : codes.offset + len(codes)]
+    codes = numpy_ints(names.dictionary_encode().indices.cast(pa.int64()))
     rows = np.arange(len(codes))
     last = np.full(int(codes.max()) + 1, -1, np.int64)
     last[codes[whole]] = rows[whole]  # of several rows of a key the last one stays
     return rows >= last[codes], last[last >= 0]
-
-
-def _flags(column: Any) -> Any:
-    bits = np.unpackbits(np.frombuffer(column.buffers()[1], np.uint8), bitorder="little")
-    return bits[column.offset : column.offset + len(column)].view(np.bool_)

@@ -19,12 +19,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
-from headrace.pipeline.bases.scanning import numbers
 from headrace.pipeline.restore.batching import row_ranges
 from headrace.pipeline.restore.lines import Kept
 from headrace.pipeline.restore.work import Work
-from headrace.pipeline.tables.cells import array_of
-from headrace.wire.columns import arrow_ints
+from headrace.wire.arrays import array_of, arrow_ints, numpy_ints
 
 _STRETCHES: Final = 1_000
 """So finely a feed's rows are counted, to be cut into pieces."""
@@ -143,8 +141,8 @@ def _placed(batches: Iterator[Any], *, pieces: Sequence[Piece]) -> Iterator[Any]
     starts = [next(at for at, one in enumerate(pieces) if one.feed == feed) for feed in feeds]
     firsts = [np.asarray([one.first for one in pieces if one.feed == feed], np.int64) for feed in feeds]
     for batch in batches:
-        of_feeds = numbers(pc.index_in(batch.column("feed"), known).cast(pa.int64()))
-        ids = numbers(batch.column("sequence_id"))
+        of_feeds = numpy_ints(pc.index_in(batch.column("feed"), known).cast(pa.int64()))
+        ids = numpy_ints(batch.column("sequence_id"))
         found = np.zeros(len(ids), np.int64)
         for number in np.unique(of_feeds).tolist():
             mine = of_feeds == number

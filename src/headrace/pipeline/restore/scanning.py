@@ -17,7 +17,7 @@ from headrace.entries.lsn import Lsn
 from headrace.pipeline.bases.mutations import taken_apart
 from headrace.pipeline.bases.scanning import Spans, in_spans
 from headrace.pipeline.wal.spreading import spread
-from headrace.wire.columns import arrow_flags
+from headrace.wire.arrays import arrow_flags
 from headrace.wire.kwal_columns import Segment, Wanted
 from headrace.wire.kwal_manifest import FeedRange, Manifest
 

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.pipeline.restore.scanning import Part, Range, opened, scan
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.schemas import TableName
 from headrace.wire import columns
+from headrace.wire.arrays import array_of
 from headrace.wire.kwal_columns import Wanted
 
 CONTROLS: Final = ("truncate", "schema", "ddl")

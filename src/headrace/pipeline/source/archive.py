@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SequenceNotAvailable
+from headrace.wire.arrays import numpy_ints
 
 if TYPE_CHECKING:
     from headrace.pipeline.wal.archive import SegmentPart
@@ -40,7 +41,7 @@ class Archive:
         expected = first
         for part in segments_of(self._url, feed, incarnation, first, last, identity=self._identity):
             for batch in self._read(part, tuple(names)):
-                ids = batch.column("sequence_id").to_numpy()
+                ids = numpy_ints(batch.column("sequence_id"))
                 begin, end = (int(at) for at in np.searchsorted(ids, (expected, last + 1)))
                 if begin < end:
                     yield batch.slice(begin, end - begin)
@@ -56,7 +57,7 @@ class Archive:
 
         for part in parts_with(self._url, feed, sequence_id, lsn):
             for batch in self._read(part, ("sequence_id", "lsn")):
-                ids = batch.column("sequence_id").to_numpy()
+                ids = numpy_ints(batch.column("sequence_id"))
                 at = int(np.searchsorted(ids, sequence_id))
                 if at < len(ids) and ids[at] == sequence_id and str(batch.column("lsn")[at]) == lsn:
                     return part.incarnation

@@ -15,7 +15,8 @@ import numpy as np
 from headrace.entries.lsn import Lsn
 from headrace.errors import JournalCorrupt, SequenceLost, SequenceNotAvailable
 from headrace.pipeline.source.skipped import skipped
-from headrace.wire.columns import arrow_flags, record_batch
+from headrace.wire.arrays import arrow_flags, numpy_flags, numpy_ints
+from headrace.wire.columns import record_batch
 from headrace.wire.documents import FeedView
 
 if TYPE_CHECKING:
@@ -150,10 +151,10 @@ class Ends:
         """Yield (sequence ids, LSNs, whether a batch may end here) of the entries ``first`` … ``last``."""
         while first <= last:
             for batch in self._read(first, last, incarnation):
-                alone = batch.column("source_tx").is_null().to_numpy(zero_copy_only=False)
-                tx_last = batch.column("tx_last").to_numpy(zero_copy_only=False)
-                append_end = batch.column("append_end").to_numpy(zero_copy_only=False)
-                ids = batch.column("sequence_id").to_numpy()
+                alone = numpy_flags(batch.column("source_tx").is_null())
+                tx_last = numpy_flags(batch.column("tx_last"))
+                append_end = numpy_flags(batch.column("append_end"))
+                ids = numpy_ints(batch.column("sequence_id"))
                 yield ids, batch.column("lsn").to_pylist(), tx_last | (alone & append_end)
                 first = int(ids[-1]) + 1
 
@@ -177,7 +178,7 @@ class Ends:
         batch = record_batch(answer.data, feed=self._feed, names=_ENDS)
         if batch.num_rows:
             self._entry_bytes = len(answer.data) / batch.num_rows
-        ids = batch.column("sequence_id").to_numpy()
+        ids = numpy_ints(batch.column("sequence_id"))
         batch = batch.filter(arrow_flags((ids >= first) & (ids <= last)))
         if not batch.num_rows:
             raise JournalCorrupt(f"the server answered no entry of {self._feed} from {first} on")

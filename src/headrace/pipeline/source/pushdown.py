@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest, SequenceNotAvailable
 from headrace.pipeline.source.starts import Found, Instant, Lookup, first_of, last_of
+from headrace.wire.arrays import array_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -73,7 +74,7 @@ class Bounds(msgspec.Struct, frozen=True):
         keys = batch.column("key")
         conditions = []
         if self.keys is not None:
-            conditions.append(pc.is_in(keys, pa.array(sorted(self.keys), pa.binary())))
+            conditions.append(pc.is_in(keys, array_of(sorted(self.keys), pa.binary())))
         if self.key_first is not None:
             conditions.append(pc.greater_equal(keys, pa.scalar(self.key_first, pa.binary())))
         if self.key_last is not None:

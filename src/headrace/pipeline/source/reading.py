@@ -15,6 +15,7 @@ from headrace.pipeline.source.archive import Archive
 from headrace.pipeline.source.ends import Feeds
 from headrace.pipeline.source.planner import Range
 from headrace.pipeline.source.skipped import skipped
+from headrace.wire.arrays import numpy_ints
 from headrace.wire.columns import record_batch
 
 
@@ -33,7 +34,7 @@ def read_batches(
     first, lsn = part.first, part.lsn_before
     while first <= part.last:
         for batch in _answered(feeds, part._replace(first=first, lsn_before=lsn), read, archive):
-            ids = batch.column("sequence_id").to_numpy()
+            ids = numpy_ints(batch.column("sequence_id"))
             if not len(ids) or ids[0] != first or not (np.diff(ids) == 1).all():
                 raise JournalCorrupt(
                     f"the server left out entries of {part.feed} from {first} to {part.last}",

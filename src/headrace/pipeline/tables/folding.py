@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.entries.entry import Op
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.moments import MOMENTS, value_text
 from headrace.pipeline.tables.patches import KeyChange, fold
 from headrace.pipeline.tables.rows import GONE, KEY, SEQUENCE_ID, spark_columns, wrapped
 from headrace.pipeline.tables.schemas import PlacedSchema, TableName, later_names, unfit
+from headrace.wire.arrays import array_of
 
 SEED: Final = "seed"
 """The op of a row as the table holds it, standing before the batch's entries of its key: dates and timestamps as numbers,

@@ -56,6 +56,7 @@ from headrace.pipeline.tables.schemas import PlacedSchema, TableName, read_schem
 from headrace.pipeline.tables.states import Reached, Start
 from headrace.runtime.backoff import Backoff
 from headrace.runtime.logs import get_logger
+from headrace.wire.arrays import array_of
 
 logger = get_logger("pipeline")
 
@@ -321,7 +322,10 @@ class _Part:
 
     def tables(self) -> Iterator[tuple[TableName, pa.Table]]:
         for name, columns in self._rows.items():
-            yield name, pa.table(list(columns), schema=_ROWS)
+            yield (
+                name,
+                pa.Table.from_arrays([array_of(values, pa.binary()) for values in columns], schema=_ROWS),
+            )
 
 
 def _head_at(server: Connection, feed: str, place: int, stop: threading.Event) -> str:

@@ -19,9 +19,9 @@ from msgspec import Meta, Raw
 
 from headrace.entries.entry import Op
 from headrace.errors import ValueUnfit
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.moments import DATE, TIMESTAMP, TIMESTAMP_NTZ, days_of, micros_of
 from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableName, TableSchema, later_names, unfit
+from headrace.wire.arrays import array_of
 
 KEY: Final = "_headrace_key"
 SEQUENCE_ID: Final = "_headrace_sequence_id"

@@ -12,6 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from headrace.wire.arrays import arrow_ints, numpy_ints
+
 STRETCH_DDL: Final = "table ARRAY<STRING>, sequence_id BIGINT, stretch BIGINT"
 """The rows with their stretch."""
 
@@ -21,10 +23,7 @@ def stretch_batches(batches: Iterator[Any], places: Sequence[int]) -> Iterator[A
     known = np.array(places, np.int64)
     for batch in batches:
         ids = batch.column("sequence_id")
-        # pa.array and to_numpy would import pandas, a second of each worker's start.
-        numbers = np.frombuffer(ids.buffers()[1], np.int64)[ids.offset : ids.offset + len(ids)]
-        found = np.searchsorted(known, numbers).astype(np.int64)
-        stretch = pa.Array.from_buffers(pa.int64(), len(ids), [None, pa.py_buffer(found)])
+        stretch = arrow_ints(np.searchsorted(known, numpy_ints(ids)))
         yield pa.RecordBatch.from_arrays(
             [batch.column("table"), ids, stretch], names=["table", "sequence_id", "stretch"]
         )

@@ -20,13 +20,13 @@ from headrace.capture.ddl.columns import column_changes
 from headrace.capture.mariadb.catalogue import read_table
 from headrace.capture.mariadb.connection import Source
 from headrace.errors import TableStopped
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.moments import MOMENTS, sql_number
 from headrace.pipeline.tables.simple.altering import follow
 from headrace.pipeline.tables.simple.evolution import Columns, Unfollowed
 from headrace.pipeline.tables.simple.spark_types import arrow_type, contains, reader, spark_kind
 from headrace.simple.message import Raw
 from headrace.simple.schema import TableSchema
+from headrace.wire.arrays import array_of
 from tests.integration.capture.folded_feed import rows_at_source
 from tests.mariadb import Database
 from tests.unit.pipeline.tables.simple.steps_folded import numbered

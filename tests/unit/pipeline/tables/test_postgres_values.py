@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ValueUnfit
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.folding import SEED, folded_batches
 from headrace.pipeline.tables.moments import moment_text
 from headrace.pipeline.tables.rows import spark_columns, typed_batches, unwrapped, wrapped
 from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableSchema
+from headrace.wire.arrays import array_of
 from tests.unit.pipeline.tables.test_rows import NAME, changes, one, placed, schema
 
 MICROS_MAX = (1 << 63) - 1

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ValueUnfit
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.folding import CHANGE_SCHEMA
 from headrace.pipeline.tables.rows import (
     GONE,
@@ -27,6 +26,7 @@ from headrace.pipeline.tables.rows import (
     typed_schema,
 )
 from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableSchema
+from headrace.wire.arrays import array_of
 
 NAME = ("main", "things")
 

@@ -13,7 +13,6 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import SimpleInvalid, SimpleUnsupported, ValueUnfit
-from headrace.pipeline.tables.cells import array_of
 from headrace.pipeline.tables.rows import GONE, SEQUENCE_ID, quoted
 from headrace.pipeline.tables.schemas import TableName, unfit
 from headrace.pipeline.tables.simple.spark_types import Read, ReadAll, arrow_type, bulk_reader, reader
@@ -23,6 +22,7 @@ from headrace.simple.faults import Misfit
 from headrace.simple.message import DML_TYPES, VERSION, Dml, MessageType, Timestamp
 from headrace.simple.schema import TableSchema
 from headrace.simple.values import Image, RowTypes
+from headrace.wire.arrays import array_of
 
 COMMIT_TS: Final = "_headrace_commit_ts"
 """Column beside the row's own: the commitTs of the transaction that the row is from."""

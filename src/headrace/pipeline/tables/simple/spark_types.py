@@ -22,7 +22,7 @@ from headrace.simple.temporal import IrregularDate
 from headrace.simple.values import kind_of as conversions_of
 
 Read = Callable[[Any], Any]
-"""A raw value of a message in JSON, not null -> what :func:`headrace.pipeline.tables.cells.array_of` takes. Misfit."""
+"""A raw value of a message in JSON, not null -> what :func:`headrace.wire.arrays.array_of` takes. Misfit."""
 
 ReadAll = Callable[[Sequence[Any]], list[Any]]
 """The same for many raw values at once; Misfit, TypeError or ValueError where one of them does not fit."""

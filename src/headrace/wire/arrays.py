@@ -1,11 +1,13 @@
-"""Lists of Python values of one kind -> Arrow arrays, null where a value is None. Pure; called where rows are typed.
+"""Python values -> Arrow arrays, NumPy arrays -> Arrow's, and back. Called wherever entries and rows become columns.
 
-``pa.array`` would do the same, and import pandas at its first call: a second of each worker's start.
+Arrow's own ways (``pa.array``, ``to_numpy``, ``from_pylist``) would do the same, and import pandas at their first call: a
+second of each worker's start, and 30 MB of each agent and client. ``tests/tidy`` says which rooms may take them. Needs numpy
+and pyarrow, which the core does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import Any, Final
@@ -13,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from headrace.wire.walk import Flags, Ints
 
 _DAY_ONE: Final = date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # of times without a zone
@@ -25,9 +29,11 @@ def array_of(values: Sequence[Any], kind: Any) -> Any:
     """Return an Arrow array of the type ``kind``: one of those that columns of tables have.
 
     Values are of the type's own Python kind: int, float, bool, str, bytes, date, datetime (with a zone exactly where the
-    type has one), or Decimal with the type's scale. Dates and datetimes may also be the number that the type holds, days or
-    microseconds. UnicodeEncodeError for text that has no UTF-8 form.
+    type has one), Decimal with the type's scale, or a sequence of texts for a list of them. Dates and datetimes may also be
+    the number that the type holds, days or microseconds. UnicodeEncodeError for text that has no UTF-8 form.
     """
+    if pa.types.is_list(kind):
+        return _lists(values, kind)
     if pa.types.is_string(kind):
         return _sized([None if value is None else value.encode() for value in values], kind)
     if pa.types.is_binary(kind):
@@ -43,6 +49,51 @@ def array_of(values: Sequence[Any], kind: Any) -> Any:
     if pa.types.is_date32(kind):
         return _fixed(values, kind, _days)
     return _fixed(values, kind, lambda present: np.array(present, kind.to_pandas_dtype()))
+
+
+def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
+    """Return a record batch of rows, each of which has a value, or None, for every column of ``schema``."""
+    columns = [array_of([row[field.name] for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def arrow_ints(values: Ints, valid: Flags | None = None) -> Any:
+    """Return an Arrow int64 array over ``values``, null where ``valid`` is false; nothing is copied."""
+    values = np.ascontiguousarray(values, np.int64)
+    nulls = 0 if valid is None else int(len(values) - valid.sum())
+    return pa.Array.from_buffers(
+        pa.int64(), len(values), [None if valid is None else bits(valid), pa.py_buffer(values)], nulls
+    )
+
+
+def arrow_flags(values: Flags) -> Any:
+    """Return an Arrow boolean array of ``values``."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits(values)])
+
+
+def numpy_ints(column: Any) -> Ints:
+    """Return an Arrow array of int64 as NumPy has it, nulls as whatever stands there; nothing is copied."""
+    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
+
+
+def numpy_flags(column: Any) -> Flags:
+    """Return an Arrow array of booleans, which has no nulls, as NumPy has it."""
+    bits = np.unpackbits(np.frombuffer(column.buffers()[1], np.uint8), bitorder="little")
+    return bits[column.offset : column.offset + len(column)].view(np.bool_)
+
+
+def bits(values: Flags) -> Any:
+    """Return flags as the bits of an Arrow buffer."""
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def _lists(values: Sequence[Sequence[str] | None], kind: Any) -> Any:
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value or ()) for value in values], out=offsets[1:])
+    texts = array_of([text for value in values for text in value or ()], kind.value_type)
+    return pa.Array.from_buffers(
+        kind, len(values), [_validity(values), pa.py_buffer(offsets)], children=[texts]
+    )
 
 
 def _sized(values: Sequence[bytes | None], kind: Any) -> Any:
