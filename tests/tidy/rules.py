@@ -216,11 +216,33 @@ def _is_logger(node: ast.expr) -> bool:
     return _name(node) in _LOGGERS
 
 
+def loads_pandas(module: Module) -> Iterator[str]:
+    """No room of ours needs pandas, which takes half a second and 30 MB of each process: ``headrace.wire.arrays`` does."""
+    if not module.in_src:
+        return
+    for node in ast.walk(module.tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if any(name.split(".")[0] == "pandas" for name in names):
+            yield f"{node.lineno}: imports pandas"  # type: ignore[attr-defined]  # names are of imports alone
+    for call in _calls(module.tree):
+        if not isinstance(call.func, ast.Attribute):
+            continue
+        owner, name = _name(call.func.value), call.func.attr
+        plain = owner == "pc" and any(isinstance(value, ast.Constant) for value in call.args)
+        if name in _PANDAS_METHODS or (owner == "pa" and name in {"array", "scalar"}) or plain:
+            yield f"{call.lineno}: {owner}.{name} imports pandas; use headrace.wire.arrays"
+
+
+_PANDAS_METHODS = frozenset({"from_pandas", "from_pylist", "to_numpy", "to_pandas", "toPandas"})
+
+
 RULES = (
     banned_name,
     bare_suppression,
     file_too_long,
     function_too_long,
+    loads_pandas,
     log_messages,
     mocks,
     module_docstring,

@@ -29,6 +29,13 @@ BAD = {
         ("headrace.a", DOC + 'logger.exception("{} is there".format(a))\n'),
         ("headrace.a", DOC + "logger.info()\n"),
     ],
+    "loads_pandas": [
+        ("headrace.a", DOC + "import pandas as pd\n"),
+        ("headrace.a", DOC + "from pandas import DataFrame\n"),
+        ("headrace.a", DOC + "a.to_numpy()\n"),
+        ("headrace.a", DOC + "pa.array([1])\n"),
+        ("headrace.a", DOC + "pc.equal(a, 'put')\n"),
+    ],
     "mocks": [
         ("tests.a", DOC + "from unittest.mock import patch\n"),
         ("tests.a", DOC + "from unittest import mock\n"),

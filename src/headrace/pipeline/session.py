@@ -85,7 +85,11 @@ def open_session(settings: SessionSettings) -> SparkSession:
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = python_of_workers(settings)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    _choose_home(settings)
+    home = home_for(settings)
+    if home is not None:
+        os.environ["SPARK_HOME"] = home
+    else:
+        os.environ.pop("SPARK_HOME", None)  # one of ours, of a session before
     conf = SparkConf(loadDefaults=False).setMaster(settings.master).setAppName(settings.name)
     conf.setAll(list(configuration(settings, [str(jar) for jar in jars]).items()))
     with _opened(settings.log_file) as log:
@@ -130,14 +134,17 @@ def python_of_workers(settings: SessionSettings, environment: Mapping[str, str] 
     return named or sys.executable
 
 
-def _choose_home(settings: SessionSettings) -> None:
-    """Name Spark's home to it, unless the environment does: ours, if the Python of its workers has our packages."""
-    ours = spark_home() if settings.master.startswith(MASTERS) else None
-    if os.environ.get("SPARK_HOME", str(ours)) != str(ours):
-        return
-    os.environ.pop("SPARK_HOME", None)
-    if ours is not None and os.environ["PYSPARK_PYTHON"] == sys.executable:
-        os.environ["SPARK_HOME"] = str(ours)
+def home_for(settings: SessionSettings, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the SPARK_HOME of a session: as the environment names it, else ours; None: PySpark's own.
+
+    Ours needs workers whose Python has our packages, and a master that does without a zip of PySpark.
+    """
+    ours = spark_home(environment)
+    named = environment.get("SPARK_HOME")
+    if named is not None and named != str(ours):
+        return named
+    fits = settings.master.startswith(MASTERS) and python_of_workers(settings, environment) == sys.executable
+    return str(ours) if fits and ours is not None else None
 
 
 def stop_session(spark: SparkSession) -> None:

@@ -1,8 +1,8 @@
 """Python values -> Arrow arrays, NumPy arrays -> Arrow's, and back. Called wherever entries and rows become columns.
 
-Arrow's own ways (``pa.array``, ``to_numpy``, ``from_pylist``) would do the same, and import pandas at their first call: a
-second of each worker's start, and 30 MB of each agent and client. ``tests/tidy`` says which rooms may take them. Needs numpy
-and pyarrow, which the core does not.
+Arrow's own ways (``pa.array``, ``pa.scalar``, ``to_numpy``, ``from_pylist``, a plain value among what ``pyarrow.compute`` is
+given) would do the same, and import pandas at their first call: half a second and 30 MB of each agent, client and worker.
+A house rule keeps them out. Needs numpy and pyarrow, which the core does not.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _DAY_ONE: Final = date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # of times without a zone
 _EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_TEXT: Final = pa.string()
 _EXACT: Final = Context(prec=80)  # Decimal's own context would round to 28 digits
 
 
@@ -49,6 +50,11 @@ def array_of(values: Sequence[Any], kind: Any) -> Any:
     if pa.types.is_date32(kind):
         return _fixed(values, kind, _days)
     return _fixed(values, kind, lambda present: np.array(present, kind.to_pandas_dtype()))
+
+
+def scalar_of(value: Any, kind: Any = _TEXT) -> Any:
+    """Return what ``pyarrow.compute`` takes as one value, of text unless another kind is given."""
+    return array_of([value], kind)[0]
 
 
 def batch_of_rows(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:

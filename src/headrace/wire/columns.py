@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.errors import JournalCorrupt
 from headrace.wire import entry as wal_entry
-from headrace.wire.arrays import arrow_flags, arrow_ints, batch_of_rows, bits
+from headrace.wire.arrays import arrow_flags, arrow_ints, batch_of_rows, bits, scalar_of
 from headrace.wire.walk import Flags, Found, Ints, Places, find_places, walk
 
 DDL: Final = (
@@ -113,7 +113,7 @@ def _column(name: str, source: Any, places: Places, found: Found, feed: Any) -> 
     total = len(places.starts)
     match name:
         case "feed":
-            return pa.repeat(pa.scalar(feed), total) if isinstance(feed, str) else feed
+            return pa.repeat(scalar_of(feed), total) if isinstance(feed, str) else feed
         case "sequence_id":
             return arrow_ints(places.sequence_ids)
         case "commit_ts":

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.entries.lsn import Lsn
 from headrace.errors import JournalCorrupt
-from headrace.wire.arrays import array_of, arrow_ints
+from headrace.wire.arrays import array_of, arrow_ints, scalar_of
 from headrace.wire.entry import bare_message_of
 from headrace.wire.kwal_blocks import Block
 from headrace.wire.kwal_left_open import told_names
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
 
 def _taken(values: Sequence[str | None], index: Ints) -> Any:
     if len(values) == 1:
-        return pa.repeat(pa.scalar(values[0], pa.string()), len(index))
+        return pa.repeat(scalar_of(values[0]), len(index))
     return array_of(values, pa.string()).take(arrow_ints(index))
 
 

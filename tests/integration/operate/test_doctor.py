@@ -92,6 +92,7 @@ def test_all_in_order(tmp_path: Path) -> None:
     for check in (
         "python",
         "packages",
+        "bytecode",
         "serve-options",
         "disk-room",
         "log",

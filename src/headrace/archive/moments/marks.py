@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.entries.hlc import LOGICAL_BITS
 from headrace.entries.lsn import TEXT_SIZE, ZERO, Lsn
-from headrace.wire.arrays import arrow_ints, numpy_flags, numpy_ints
+from headrace.wire.arrays import arrow_ints, numpy_flags, numpy_ints, scalar_of
 from headrace.wire.kwal_columns import Segment, Wanted
 from headrace.wire.walk import Flags, Ints
 
@@ -114,7 +114,10 @@ def marks_of(segment: Segment, above: Lsn = ZERO) -> Marks:
     stamps = np.frombuffer(bytes.fromhex(str(figures[:, :_STAMP_SIZE].tobytes(), "ascii")), ">u8")
     ms = (stamps >> np.uint64(LOGICAL_BITS)).astype(np.int64)
     regions = _regions(figures)
-    times = numpy_ints(table["source_time"].cast(pa.int64()).fill_null(0).combine_chunks()) // 1000
+    times = (
+        numpy_ints(table["source_time"].cast(pa.int64()).fill_null(scalar_of(0, pa.int64())).combine_chunks())
+        // 1000
+    )
     tx_last = numpy_flags(table["tx_last"].combine_chunks())
     units = _units(
         table["incarnation"].combine_chunks(), table["source_tx"].combine_chunks(), tx_last, regions
@@ -126,7 +129,7 @@ def _units(incarnations: Any, txs: Any, tx_last: Flags, regions: Ints) -> Units:
     rows = np.flatnonzero(numpy_flags(txs.is_valid()))
     coded, histories = txs.take(arrow_ints(rows)).dictionary_encode(), incarnations.dictionary_encode()
     codes = numpy_ints(coded.indices.cast(pa.int64()))
-    lives = numpy_ints(histories.indices.fill_null(-1).cast(pa.int64()))[rows]
+    lives = numpy_ints(histories.indices.cast(pa.int64()).fill_null(scalar_of(-1, pa.int64())))[rows]
     feeds = np.unique(regions[rows], return_inverse=True)[1].reshape(-1)
     keys = (feeds * (len(histories.dictionary) + 1) + lives + 1) * (len(coded.dictionary) + 1) + codes
     order = np.argsort(keys, kind="stable")

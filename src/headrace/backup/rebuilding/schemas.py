@@ -20,6 +20,7 @@ from headrace.entries.lsn import Lsn
 from headrace.errors import BaseCorrupt
 from headrace.log.metadata.rows import SchemaRow
 from headrace.log.schemas.entries import KEY_PREFIX, name_of
+from headrace.wire.arrays import scalar_of
 from headrace.wire.base_manifest import BaseFile
 from headrace.wire.kwal_columns import Segment, Wanted
 
@@ -46,7 +47,9 @@ def segment_schemas(
 
 
 def _schemas_of(rows: pa.Table, histories: Collection[tuple[str, str]]) -> Iterator[SchemaRow]:
-    is_schema = pc.and_(pc.starts_with(rows["key"], pattern=KEY_PREFIX), pc.equal(rows["op"], _PUT))
+    is_schema = pc.and_(
+        pc.starts_with(rows["key"], pattern=KEY_PREFIX), pc.equal(rows["op"], scalar_of(_PUT))
+    )
     for row in rows.filter(is_schema).to_pylist():
         if (row["feed"], row["incarnation"]) not in histories:
             continue

@@ -18,7 +18,7 @@ from headrace.backup.verifying.segment_check import Checked, KnownRow
 from headrace.entries.entry import Op
 from headrace.entries.lsn import Lsn
 from headrace.errors import BaseCorrupt, HeadraceError
-from headrace.wire.arrays import array_of, numpy_flags
+from headrace.wire.arrays import array_of, numpy_flags, scalar_of
 from headrace.wire.base_manifest import BaseFile
 
 _COLUMNS: Final = ("feed", "incarnation", "sequence_id", "lsn", "op", "control", "copy", "key", "value")
@@ -106,7 +106,7 @@ def _some(batch: pa.RecordBatch, task: BaseTask) -> Iterator[KnownRow]:
     plain = pc.and_(
         plain, pc.is_in(batch.column("op"), array_of([Op.PUT.value, Op.DELETE.value], pa.string()))
     )
-    plain = pc.and_(plain, pc.greater_equal(batch.column("lsn"), task.since))
+    plain = pc.and_(plain, pc.greater_equal(batch.column("lsn"), scalar_of(task.since)))
     rows = np.flatnonzero(numpy_flags(plain))
     for row in (
         rows[np.unique(np.linspace(0, len(rows) - 1, SOME_ROWS).astype(np.int64))] if len(rows) else ()

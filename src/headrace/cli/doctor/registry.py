@@ -21,7 +21,13 @@ from headrace.cli.doctor.reach import (
     check_server,
     check_source,
 )
-from headrace.cli.doctor.versions import check_packages, check_python, check_server_version, check_spark
+from headrace.cli.doctor.versions import (
+    check_bytecode,
+    check_packages,
+    check_python,
+    check_server_version,
+    check_spark,
+)
 
 CHECKS: Final[dict[str, Check]] = {
     "current-folder": check_current_folder,
@@ -30,6 +36,7 @@ CHECKS: Final[dict[str, Check]] = {
     "serve-options": check_serve_options,
     "python": check_python,
     "packages": check_packages,
+    "bytecode": check_bytecode,
     "spark": check_spark,
     "disk-room": check_room,
     "fsync": check_sync,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import sqlite3
 import sys
+import sysconfig
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 from headrace import __version__
@@ -37,6 +39,22 @@ def check_python(asked: Asked) -> list[Finding]:
         )
     python = _dotted(sys.version_info[:3])
     return found or [ok(f"Headrace {__version__}, Python {python}, SQLite {sqlite3.sqlite_version}")]
+
+
+def check_bytecode(asked: Asked) -> list[Finding]:
+    """What this process has imported is there as bytecode: else every process compiles it anew, at each start."""
+    loaded = [module for module in list(sys.modules.values()) if getattr(module, "__cached__", None)]
+    compiled = sum(Path(module.__cached__).exists() for module in loaded)
+    if compiled == len(loaded):
+        return [ok(f"all {compiled} modules that this command loads have bytecode")]
+    written = "PYTHONDONTWRITEBYTECODE is set" if sys.dont_write_bytecode else "it can't be written"
+    return [
+        warn(
+            f"{len(loaded) - compiled} of {len(loaded)} modules have no bytecode, and {written}: each start compiles them "
+            "anew, which takes about a second of processor time",
+            f"Once, as their owner: {sys.executable} -m compileall -q {sysconfig.get_path('purelib')}",
+        )
+    ]
 
 
 def check_packages(asked: Asked) -> list[Finding]:

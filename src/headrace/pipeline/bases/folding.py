@@ -20,7 +20,7 @@ from headrace.errors import QueryFailed
 from headrace.pipeline.bases.generations import FeedGenerations, TableGenerations
 from headrace.pipeline.bases.keys import HELD_BYTES_MAX, Kept, Key
 from headrace.pipeline.bases.naming import are_named
-from headrace.wire.arrays import array_of, arrow_flags, arrow_ints, numpy_flags, numpy_ints
+from headrace.wire.arrays import array_of, arrow_flags, arrow_ints, numpy_flags, numpy_ints, scalar_of
 from headrace.wire.kwal_columns import SCHEMA
 from headrace.wire.walk import Flags, Ints
 
@@ -92,8 +92,13 @@ class _Rows(NamedTuple):
 
     @classmethod
     def of(cls, batch: Any, feeds: Mapping[str, FeedGenerations]) -> _Rows:
-        tables = pc.fill_null(pc.binary_join(batch.column("table"), _SEPARATOR), "")
-        joined = pc.binary_join_element_wise(batch.column("feed"), tables, _SEPARATOR).dictionary_encode()
+        tables = pc.fill_null(
+            pc.binary_join(batch.column("table"), scalar_of(_SEPARATOR)),
+            scalar_of(""),
+        )
+        joined = pc.binary_join_element_wise(
+            batch.column("feed"), tables, scalar_of(_SEPARATOR)
+        ).dictionary_encode()
         names = numpy_ints(joined.indices.cast(pa.int64()))
         ids = numpy_ints(batch.column("sequence_id"))
         known: list[tuple[str, tuple[str, ...]]] = []
@@ -130,8 +135,8 @@ class _Rows(NamedTuple):
     def sorted_out(self, starts: Ints, ends: Ints) -> tuple[Ints, list[tuple[int, int]]]:
         """Return the rows that are kept as they are, and the first and last row of each key to be looked at."""
         ops = self.batch.column("op").take(arrow_ints(ends))
-        is_put = numpy_flags(pc.equal(ops, pa.scalar(Op.PUT.value)))
-        is_delete = numpy_flags(pc.equal(ops, pa.scalar(Op.DELETE.value)))
+        is_put = numpy_flags(pc.equal(ops, scalar_of(Op.PUT.value)))
+        is_delete = numpy_flags(pc.equal(ops, scalar_of(Op.DELETE.value)))
         is_single = starts == ends
         captured = self.is_captured[ends]
         # Of a key in one table: the last row is all that there is of it, unless it is a patch or one of several messages.
@@ -174,7 +179,7 @@ class _Held:
             and (names == names[0]).all()
             and rows.tables[names[0]][1] == self.key.table
         ):
-            whole = np.flatnonzero(numpy_flags(pc.not_equal(ops, pa.scalar(Op.PATCH.value))))
+            whole = np.flatnonzero(numpy_flags(pc.not_equal(ops, scalar_of(Op.PATCH.value))))
             start = int(whole[-1]) if len(whole) else 0
         ids, values = part.column("sequence_id"), part.column("value")
         for index in range(start, len(part)):

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from headrace.entries.entry import Op, WireOp
 from headrace.errors import SegmentCorrupt
-from headrace.wire.arrays import array_of, arrow_ints
+from headrace.wire.arrays import array_of, arrow_ints, scalar_of
 from headrace.wire.generated import wal_pb2
 from headrace.wire.kwal_columns import SCHEMA
 
@@ -25,7 +25,7 @@ def taken_apart(batch: Any, where: str) -> Any:
     The rows of one entry have its sequence id, so a key has one row at each. SegmentCorrupt, naming ``where`` and the
     LSN, for bytes that are no mutations.
     """
-    several = pc.equal(batch.column("op"), pa.scalar(Op.BATCH.value))
+    several = pc.equal(batch.column("op"), scalar_of(Op.BATCH.value))
     if "control" in batch.schema.names:
         several = pc.and_(several, pc.is_null(batch.column("control")))
     if not pc.any(several).as_py():

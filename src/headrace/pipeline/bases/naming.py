@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.wire.arrays import array_of, arrow_flags, arrow_ints, numpy_ints
+from headrace.wire.arrays import array_of, arrow_flags, arrow_ints, numpy_ints, scalar_of
 from headrace.wire.walk import Flags, Ints
 
 _SEPARATOR: Final = "\x1f"
@@ -39,8 +39,8 @@ def are_named(rows: Any, simple: Collection[str]) -> Any:
         pc.is_valid(rows.column("table")),
     )
     if pc.any(wanted).as_py():
-        tables = pc.binary_join(rows.column("table"), _SEPARATOR)
-        for at in _groups(pc.if_else(wanted, tables, pa.scalar(None, pa.string()))):
+        tables = pc.binary_join(rows.column("table"), scalar_of(_SEPARATOR))
+        for at in _groups(pc.if_else(wanted, tables, scalar_of(None))):
             named[at] = _begin(rows, at)
     return arrow_flags(named)
 
@@ -56,9 +56,9 @@ class OtherKeys:
         rows = batch.filter(pc.and_(pc.is_null(batch.column("control")), pc.is_valid(batch.column("table"))))
         if not rows.num_rows:
             return
-        tables = pc.binary_join(rows.column("table"), _SEPARATOR)
+        tables = pc.binary_join(rows.column("table"), scalar_of(_SEPARATOR))
         whose = (rows.column(name) for name in ("feed", "incarnation"))
-        for at in _groups(pc.binary_join_element_wise(*whose, tables, _SEPARATOR)):
+        for at in _groups(pc.binary_join_element_wise(*whose, tables, scalar_of(_SEPARATOR))):
             feed, incarnation = (rows.column(name)[int(at[0])].as_py() for name in ("feed", "incarnation"))
             one = KeyedTable(feed, incarnation, _table(rows, at))
             if one not in self.found and not _begin(rows, at).all():
@@ -68,7 +68,7 @@ class OtherKeys:
 def _groups(names: Any) -> Iterator[Ints]:
     """Yield the rows of each value that is not null."""
     encoded = names.dictionary_encode()
-    filled = pc.fill_null(encoded.indices, -1).cast(pa.int64())
+    filled = pc.fill_null(encoded.indices.cast(pa.int64()), scalar_of(-1, pa.int64()))
     places = numpy_ints(filled)
     for index in range(len(encoded.dictionary)):
         rows = np.flatnonzero(places == index)
@@ -83,6 +83,8 @@ def _table(rows: Any, at: Ints) -> tuple[str, ...]:
 def _begin(rows: Any, at: Ints) -> Flags:
     """Tell of rows of one table whether their keys begin with its name."""
     opening = msgspec.json.encode(_table(rows, at)).decode()[:-1] + ","
-    found = pc.fill_null(pc.starts_with(rows.column("key").take(arrow_ints(at)), opening), fill_value=False)
+    found = pc.fill_null(
+        pc.starts_with(rows.column("key").take(arrow_ints(at)), opening), scalar_of(False, pa.bool_())
+    )
     bits = np.unpackbits(np.frombuffer(found.buffers()[1], np.uint8), bitorder="little")
     return bits[found.offset : found.offset + len(found)].view(np.bool_)

@@ -21,7 +21,7 @@ from headrace.pipeline.bases.generations import WATERMARK
 from headrace.pipeline.bases.mutations import taken_apart
 from headrace.pipeline.bases.naming import OtherKeys
 from headrace.pipeline.wal.spreading import spread
-from headrace.wire.arrays import array_of, arrow_flags, numpy_ints
+from headrace.wire.arrays import array_of, arrow_flags, numpy_ints, scalar_of
 from headrace.wire.kwal_columns import DDL, SCHEMA, Segment, Wanted
 from headrace.wire.kwal_manifest import Manifest
 from headrace.wire.walk import Flags
@@ -118,7 +118,7 @@ def in_spans(batch: Any, spans: Spans) -> Flags:
 def _by_history(batch: Any) -> Iterator[tuple[tuple[str, str], Any]]:
     """Yield each (feed, incarnation) of a batch, with its rows."""
     joined = pc.binary_join_element_wise(
-        batch.column("feed"), batch.column("incarnation"), "\x1f"
+        batch.column("feed"), batch.column("incarnation"), scalar_of("\x1f")
     ).dictionary_encode()
     places = numpy_ints(joined.indices.cast(pa.int64()))
     for index in range(len(joined.dictionary)):

@@ -26,7 +26,7 @@ from headrace.pipeline.bases.generations import ControlEntry, FeedGenerations, T
 from headrace.pipeline.bases.reading import BaseFileTask, read_file
 from headrace.pipeline.bases.scanning import END, Part, Reading, scan, survey_task
 from headrace.pipeline.bases.writing import is_control
-from headrace.wire.arrays import array_of, arrow_ints
+from headrace.wire.arrays import array_of, arrow_ints, scalar_of
 from headrace.wire.kwal_columns import SCHEMA
 
 _HISTORY: Final = ("feed", "incarnation")
@@ -85,7 +85,7 @@ def survey(
     """
     room = _Room(control_bytes_max)
     found = _collected(scan(spark, reading, groups, survey_task), room)
-    is_end = pc.equal(pc.fill_null(found.column("control"), ""), pa.scalar(END))
+    is_end = pc.equal(pc.fill_null(found.column("control"), scalar_of("")), scalar_of(END))
     known = {(one.feed, one.incarnation): FeedEnd(one.sequence_id, one.lsn) for one in begun}
     ends = _ends(found.filter(is_end), base[1] if base is not None else None, lines, known)
     tables = [found.filter(pc.invert(is_end)), *(one.controls for one in begun)]

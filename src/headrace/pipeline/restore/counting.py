@@ -20,7 +20,7 @@ from headrace.pipeline.bases.naming import are_named
 from headrace.pipeline.restore.folding import RestoredFeed
 from headrace.pipeline.restore.work import Making, Work
 from headrace.pipeline.tables.schemas import TableName
-from headrace.wire.arrays import array_of
+from headrace.wire.arrays import array_of, scalar_of
 
 _NAMES: Final = ("feed", "key", "sequence_id", "op", "control")
 _DDL: Final = "feed INT, key BINARY, moved BIGINT"
@@ -81,11 +81,11 @@ def _moves(
     known = array_of(feeds, pa.string())
     for batch in batches:
         rows = batch.filter(pc.is_null(batch.column("control")))
-        there = pc.not_equal(rows.column("op"), pa.scalar(Op.DELETE.value)).cast(pa.int64())
+        there = pc.not_equal(rows.column("op"), scalar_of(Op.DELETE.value)).cast(pa.int64())
         arrays = {
             "feed": pc.index_in(rows.column("feed"), known),
             "key": rows.column("key"),
-            "moved": pc.add(pc.multiply(rows.column("sequence_id"), pa.scalar(2, pa.int64())), there),
+            "moved": pc.add(pc.multiply(rows.column("sequence_id"), scalar_of(2, pa.int64())), there),
         }
         if tabled:
             arrays["table"] = rows.column("table")

@@ -18,7 +18,7 @@ from headrace.entries.entry import Op
 from headrace.entries.lsn import ZERO
 from headrace.pipeline.restore.newest import newest_changes
 from headrace.pipeline.tables.schemas import TableName, unfit
-from headrace.wire.arrays import array_of, arrow_flags, arrow_ints, numpy_flags, numpy_ints
+from headrace.wire.arrays import array_of, arrow_flags, arrow_ints, numpy_flags, numpy_ints, scalar_of
 from headrace.wire.merge_patch import apply_patch
 
 CHANGE_DDL: Final = "feed INT, key BINARY, sequence_id BIGINT, commit_ts BIGINT, op STRING, value BINARY"
@@ -39,7 +39,7 @@ STATE_DDL: Final = (
     "committed_at TIMESTAMP"
 )
 """A key as it is at the target: ``sequence_id`` and ``lsn`` of the entry that changed it last."""
-_PATCH: Final = pa.scalar(Op.PATCH.value)
+_PATCH: Final = scalar_of(Op.PATCH.value)
 _STAMP: Final = pa.timestamp("us", tz="UTC")
 STATE_SCHEMA: Final = pa.schema(
     [
@@ -81,19 +81,21 @@ def change_batches(batches: Iterator[Any], feeds: Sequence[RestoredFeed]) -> Ite
     for batch in batches:
         kept = batch.filter(pc.is_null(batch.column("control")))
         if clears and kept.num_rows:
-            at = pc.fill_null(pc.index_in(_joined_names(kept), cleared), len(clears))
-            floors = places[numpy_ints(at.cast(pa.int64()))]
+            at = pc.fill_null(
+                pc.index_in(_joined_names(kept), cleared).cast(pa.int64()), scalar_of(len(clears), pa.int64())
+            )
+            floors = places[numpy_ints(at)]
             kept = kept.filter(arrow_flags(numpy_ints(kept.column("sequence_id")) > floors))
         if not kept.num_rows:
             continue
-        gone = pc.equal(kept.column("op"), pa.scalar(Op.DELETE.value))
+        gone = pc.equal(kept.column("op"), scalar_of(Op.DELETE.value))
         arrays = [
             pc.index_in(kept.column("feed"), names),
             kept.column("key"),
             kept.column("sequence_id"),
             kept.column("commit_ts"),
             kept.column("op"),
-            pc.if_else(gone, pa.scalar(None, pa.binary()), kept.column("value")),
+            pc.if_else(gone, scalar_of(None, pa.binary()), kept.column("value")),
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)
 
@@ -109,8 +111,8 @@ def _joined_name(feed: str, table: TableName) -> str:
 
 def _joined_names(batch: Any) -> Any:
     """Feed and table of each row as one text; null where it has no table."""
-    tables = pc.binary_join(batch.column("table"), "\x1f")
-    return pc.binary_join_element_wise(batch.column("feed"), tables, "\x1f")
+    tables = pc.binary_join(batch.column("table"), scalar_of("\x1f"))
+    return pc.binary_join_element_wise(batch.column("feed"), tables, scalar_of("\x1f"))
 
 
 class _Key:
@@ -164,7 +166,7 @@ def state_batches(batches: Iterator[Any], feeds: Sequence[RestoredFeed]) -> Iter
             for one in patched.tolist():
                 start = int(ends[begin + one - 1]) + 1 if begin + one else 0
                 done.append(_folded(None, batch, start, int(middle[one]), feeds))
-            puts = middle[numpy_flags(pc.equal(taken, pa.scalar(Op.PUT.value)))]
+            puts = middle[numpy_flags(pc.equal(taken, scalar_of(Op.PUT.value)))]
             yield _told(batch.take(arrow_ints(puts)), feeds)
             yield from _shown(done, feeds)
         held = _folded(held, batch, tail, batch.num_rows - 1, feeds)

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.entries.entry import Op
-from headrace.wire.arrays import arrow_flags, arrow_ints, numpy_flags, numpy_ints
+from headrace.wire.arrays import arrow_flags, arrow_ints, numpy_flags, numpy_ints, scalar_of
 
 KEYS_BYTES_MAX: Final = 128 << 20
 """Bytes of keys that a task remembers, so as to leave out their earlier changes."""
 
-_PATCH: Final = pa.scalar(Op.PATCH.value)
+_PATCH: Final = scalar_of(Op.PATCH.value)
 
 
 def newest_changes(segments: Iterator[Iterator[Any]], keys_bytes_max: int = KEYS_BYTES_MAX) -> Iterator[Any]:
@@ -53,7 +53,7 @@ def newest_changes(segments: Iterator[Iterator[Any]], keys_bytes_max: int = KEYS
 def _names(batch: Any) -> Any:
     """Return feed and key of each change as one value. A feed's number ends at the first colon: no two are one."""
     number = batch.column("feed").cast(pa.string()).cast(pa.binary())
-    return pc.binary_join_element_wise(number, batch.column("key"), b":")
+    return pc.binary_join_element_wise(number, batch.column("key"), scalar_of(b":", pa.binary()))
 
 
 def _newest(names: Any, whole: Any) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from headrace.entries.entry import CONTROL_PREFIX, Change, Op
 from headrace.entries.feed import check_feed_id
 from headrace.errors import BatchTooLarge, InvalidRequest, RowUnfit
 from headrace.pipeline.sink.options import OrderKey, SinkOptions
+from headrace.wire.arrays import scalar_of
 from headrace.wire.entry import encode_half
 from headrace.wire.halves import Joined, join_halves
 
@@ -73,7 +74,7 @@ def feed_rows(table: Any, options: SinkOptions, batch: int) -> list[FeedRows]:
             check_feed_id(name)
         except InvalidRequest as error:
             raise RowUnfit(f"batch {batch}: {options.feed_column}: {error.detail}") from None
-        part = table.filter(pc.equal(names, name)).combine_chunks()
+        part = table.filter(pc.equal(names, scalar_of(name, names.type))).combine_chunks()
         found.append(_one_feed(part, name, options.order, batch))
     return found
 

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 from headrace.entries.lsn import Lsn
 from headrace.errors import InvalidRequest, SequenceNotAvailable
 from headrace.pipeline.source.starts import Found, Instant, Lookup, first_of, last_of
-from headrace.wire.arrays import array_of
+from headrace.wire.arrays import array_of, scalar_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -76,9 +76,9 @@ class Bounds(msgspec.Struct, frozen=True):
         if self.keys is not None:
             conditions.append(pc.is_in(keys, array_of(sorted(self.keys), pa.binary())))
         if self.key_first is not None:
-            conditions.append(pc.greater_equal(keys, pa.scalar(self.key_first, pa.binary())))
+            conditions.append(pc.greater_equal(keys, scalar_of(self.key_first, pa.binary())))
         if self.key_last is not None:
-            conditions.append(pc.less_equal(keys, pa.scalar(self.key_last, pa.binary())))
+            conditions.append(pc.less_equal(keys, scalar_of(self.key_last, pa.binary())))
         return batch.filter(reduce(pc.and_, conditions))
 
 

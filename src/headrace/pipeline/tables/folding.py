@@ -18,7 +18,7 @@ from headrace.pipeline.tables.moments import MOMENTS, value_text
 from headrace.pipeline.tables.patches import KeyChange, fold
 from headrace.pipeline.tables.rows import GONE, KEY, SEQUENCE_ID, spark_columns, wrapped
 from headrace.pipeline.tables.schemas import PlacedSchema, TableName, later_names, unfit
-from headrace.wire.arrays import array_of
+from headrace.wire.arrays import array_of, scalar_of
 
 SEED: Final = "seed"
 """The op of a row as the table holds it, standing before the batch's entries of its key: dates and timestamps as numbers,
@@ -137,9 +137,9 @@ class _Lift:
 def plain_batches(batches: Iterator[Any]) -> Iterator[Any]:
     """Turn record batches of net changes into rows of the table without types (:data:`PLAIN_SCHEMA`)."""
     for batch in batches:
-        gone = pc.equal(batch.column("op"), pa.scalar(Op.DELETE.value))
+        gone = pc.equal(batch.column("op"), scalar_of(Op.DELETE.value))
         key, _ = _texts(batch.column("key"))
-        value, binary = _texts(pc.if_else(gone, pa.scalar(None, pa.binary()), batch.column("value")))
+        value, binary = _texts(pc.if_else(gone, scalar_of(None, pa.binary()), batch.column("value")))
         arrays = [batch.column("key"), batch.column("sequence_id"), gone, key, value, binary]
         yield pa.RecordBatch.from_arrays(arrays, schema=PLAIN_SCHEMA)
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import math
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headrace.errors import ValueUnfit
 from headrace.pipeline.tables.folding import CHANGE_SCHEMA
@@ -26,7 +24,6 @@ from headrace.pipeline.tables.rows import (
     typed_schema,
 )
 from headrace.pipeline.tables.schemas import Column, PlacedSchema, TableSchema
-from headrace.wire.arrays import array_of
 
 NAME = ("main", "things")
 
@@ -203,38 +200,3 @@ def test_an_unknown_type_is_refused() -> None:
 def test_odd_names_are_quoted() -> None:
     table = schema(Column("a `b`", "int64"), Column("c,d", "decimal(5,2)"))
     assert typed_ddl(table).endswith("`a ``b``` bigint, `c,d` decimal(5,2)")
-
-
-moments = st.datetimes(datetime.fromisoformat("0001-01-02"), datetime.fromisoformat("9999-12-30"))
-KINDS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
-    "int": (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
-    "float": (pa.float64(), st.floats(allow_nan=False)),
-    "bool": (pa.bool_(), st.booleans()),
-    "text": (pa.string(), st.text(max_size=20)),
-    "bytes": (pa.binary(), st.binary(max_size=20)),
-    "date": (pa.date32(), st.dates()),
-    "moment": (pa.timestamp("us"), moments),
-    "zoned": (
-        pa.timestamp("us", tz="UTC"),
-        st.builds(
-            lambda moment, hours: moment.replace(tzinfo=timezone(timedelta(hours=hours))),
-            moments,
-            st.integers(-20, 20),
-        ),
-    ),
-    "decimal": (
-        pa.decimal128(38, 7),
-        st.integers(-(10**38) + 1, 10**38 - 1).map(
-            lambda number: Decimal((number < 0, tuple(map(int, str(abs(number)))), -7))
-        ),
-    ),
-}
-
-
-@given(st.sampled_from(sorted(KINDS)), st.data())
-def test_arrays_are_what_pyarrow_makes(name: str, data: st.DataObject) -> None:
-    kind, values = KINDS[name]
-    given_ = data.draw(st.lists(st.one_of(st.none(), values), max_size=20))
-    made = array_of(given_, kind)
-    made.validate(full=True)
-    assert made.to_pylist() == pa.array(given_, kind).to_pylist()
