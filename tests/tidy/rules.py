@@ -59,7 +59,14 @@ class Module:
         return ast.parse(self.text)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def comments(self) -> list[tuple[int, str]]:
+        """Those of a module that has any which a rule asks for: telling comments from texts takes long."""
+        if not any(pattern.search(self.text) for pattern in (_UNFINISHED, _TYPE_IGNORE, _NOQA)):
+            return []
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
         return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
 
@@ -89,7 +96,7 @@ def file_too_long(module: Module) -> Iterator[str]:
 def function_too_long(module: Module) -> Iterator[str]:
     if not module.in_src:
         return
-    for function in _functions(module.tree):
+    for function in _functions(module):
         lines = (function.end_lineno or function.lineno) - function.lineno + 1
         if lines > FUNCTION_LINES_MAX:
             yield f"{function.lineno}: {function.name} has {lines} lines; at most {FUNCTION_LINES_MAX}"
@@ -133,14 +140,14 @@ def public_docstring(module: Module) -> Iterator[str]:
 
 def prints(module: Module) -> Iterator[str]:
     if module.in_src and not module.name.startswith("headrace.cli"):
-        for call in _calls(module.tree):
+        for call in _calls(module):
             if isinstance(call.func, ast.Name) and call.func.id == "print":
                 yield f"{call.lineno}: print outside the command line"
 
 
 def unfinished(module: Module) -> Iterator[str]:
     docs = [(1, ast.get_docstring(module.tree) or "")]
-    docs += [(node.lineno, ast.get_docstring(node) or "") for node in _functions(module.tree)]
+    docs += [(node.lineno, ast.get_docstring(node) or "") for node in _functions(module)]
     for line, text in [*module.comments, *docs]:
         if match := _UNFINISHED.search(text):
             yield f"{line}: {match[0]}: finish it, or open an issue"
@@ -156,7 +163,7 @@ def bare_suppression(module: Module) -> Iterator[str]:
 def sleeps(module: Module) -> Iterator[str]:
     if module.in_src or module.name == "tests.waiting":
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and node.attr == "sleep" and _name(node.value) in _SLEEPERS:
             yield f"{node.lineno}: sleeps; use tests.waiting"
         if isinstance(node, ast.ImportFrom) and node.module in _SLEEPERS and _imports(node, "sleep"):
@@ -167,7 +174,7 @@ _SLEEPERS = frozenset({"anyio", "asyncio", "time", "trio"})
 
 
 def mocks(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{name}" for name in names]
@@ -176,7 +183,7 @@ def mocks(module: Module) -> Iterator[str]:
 
 
 def skips(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and node.attr in _SKIPPERS and _name(node.value) in _SKIP_OWNERS:
             yield f"{node.lineno}: {node.attr}: a skipped test is a hole"
         if isinstance(node, ast.ImportFrom) and node.module in _SKIP_OWNERS and _imports(node, *_SKIPPERS):
@@ -191,7 +198,7 @@ def log_messages(module: Module) -> Iterator[str]:
     """A log line's message is a constant, so that it can be counted and searched for; what differs stands in fields."""
     if not module.in_src:
         return
-    for call in _calls(module.tree):
+    for call in _calls(module):
         if not (
             isinstance(call.func, ast.Attribute)
             and call.func.attr in _LOG_CALLS
@@ -220,12 +227,12 @@ def loads_pandas(module: Module) -> Iterator[str]:
     """No room of ours needs pandas, which takes half a second and 30 MB of each process: ``headrace.wire.arrays`` does."""
     if not module.in_src:
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         if any(name.split(".")[0] == "pandas" for name in names):
             yield f"{node.lineno}: imports pandas"  # type: ignore[attr-defined]  # names are of imports alone
-    for call in _calls(module.tree):
+    for call in _calls(module):
         if not isinstance(call.func, ast.Attribute):
             continue
         owner, name = _name(call.func.value), call.func.attr
@@ -255,12 +262,12 @@ RULES = (
 )
 
 
-def _functions(tree: ast.AST) -> Iterable[Function]:
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+def _functions(module: Module) -> Iterable[Function]:
+    return (node for node in module.nodes if isinstance(node, Function))
 
 
-def _calls(tree: ast.AST) -> Iterable[ast.Call]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+def _calls(module: Module) -> Iterable[ast.Call]:
+    return (node for node in module.nodes if isinstance(node, ast.Call))
 
 
 def _imports(node: ast.ImportFrom, *names: str) -> bool:
