@@ -6,10 +6,12 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.budget import long_files
 from tests.java_classes import start_quickly
 from tests.scale import SCALE, SEED, SOAK
 from tests.scale import scaled as scaled_rounds
@@ -49,11 +51,19 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only a soak does; a soak does that, and what does more in a soak, and nothing else."""
+    """Leave out what only a soak does; a soak does that, and what does more in a soak, and nothing else.
+
+    Long files come first, the others in an order that the run's seed gives.
+    """
     left_out = {item for item in items if (not _grows(item) if SOAK else _soak(item))}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+    long = long_files()
+    shuffled = sorted({item.location[0] for item in items})
+    Random(SEED).shuffle(shuffled)
+    place = {file: (-long.get(file, 0), at) for at, file in enumerate(shuffled)}
+    items.sort(key=lambda item: place[item.location[0]])
 
 
 def _soak(item: pytest.Item) -> bool:

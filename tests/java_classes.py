@@ -7,6 +7,7 @@ passes over an archive that doesn't fit its own version or the jars.
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import MutableMapping
 from importlib.metadata import version
 from pathlib import Path
@@ -34,9 +35,10 @@ def archive() -> Path:
 
 
 def quick_options() -> str:
-    """Return what makes a Spark's Java start quickly, in one line."""
+    """Return what makes a Spark's Java start quickly, and leave its files where this run's go, in one line."""
+    folder = f"-Djava.io.tmpdir={tempfile.gettempdir()}"
     shared = (f"-XX:SharedArchiveFile={archive()}",) if archive().is_file() else ()
-    return " ".join((*QUICK, *shared))
+    return " ".join((*QUICK, folder, *shared))
 
 
 def start_quickly(environment: MutableMapping[str, str]) -> None:

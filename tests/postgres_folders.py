@@ -105,7 +105,8 @@ def copy_template(data: Path) -> None:
 
 def end_orphans() -> None:
     """End the servers, and remove the folders, of test runs that were killed: their locks are free."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    here = Path(tempfile.gettempdir())  # of this run: those of others are beside it
+    for folder in (*here.glob(f"{PREFIX}*"), *here.parent.glob(f"hr-*/{PREFIX}*")):
         try:
             lock = os.open(folder / "lock", os.O_RDWR)
         except (FileNotFoundError, PermissionError):

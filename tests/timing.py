@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from tests.budget import CHECKED, loop_s, over
+
 TIMES: Final = "HEADRACE_TEST_TIMES"
 MARK: Final = "HEADRACE_TEST_WORKER"
 """A variable in the environment of all that a worker starts: a daemon is found by it when its parent has gone."""
@@ -138,6 +140,8 @@ class Telling:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.processor_s: defaultdict[str, float] = defaultdict(float)
         self.tests: Counter[str] = Counter()
+        self._loop_s = loop_s() if CHECKED in os.environ else 0.0
+        self._over: list[str] = []
         self._phases: defaultdict[str, dict[str, float]] = defaultdict(dict)
         name = os.environ.get(TIMES)
         self._file = Path(name).open("a", encoding="utf-8") if name else None  # noqa: SIM115  # closed by unconfigure
@@ -157,8 +161,16 @@ class Telling:
                 self._file.flush()
             del self._phases[report.nodeid]
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run in which a folder was over its budget, where that is asked for."""
+        if CHECKED in os.environ:
+            self._over = list(over(self.processor_s, max(self._loop_s, loop_s())))
+            if self._over and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what each folder took."""
+        """Print what each folder took, and which ones took too much."""
         if self.seconds:
             terminalreporter.section("time by folder: seconds, processor seconds, tests")
             for folder, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):
@@ -169,6 +181,8 @@ class Telling:
                 f"{sum(self.seconds.values()):8.1f} {sum(self.processor_s.values()):8.1f} "
                 f"{sum(self.tests.values()):6d}  in all"
             )
+        for line in self._over:
+            terminalreporter.line(f"over budget: {line}", red=True)
 
     def pytest_unconfigure(self) -> None:
         """Close the file."""

@@ -25,6 +25,7 @@ def setup_command(*, json: Annotated[bool, Parameter(negative=())] = False) -> N
     check_installed()
     from headrace.pipeline import jars
     from headrace.pipeline.java import find_java
+    from headrace.pipeline.spark_home import spark_home
 
     def say(line: str) -> None:
         print(f"pipeline: {line}", file=sys.stderr if json else sys.stdout, flush=True)
@@ -33,14 +34,18 @@ def setup_command(*, json: Annotated[bool, Parameter(negative=())] = False) -> N
     say(f"Java {java.major} from {java.origin}: {java.home}")
     folder = jars.jars_folder()
     fetched = jars.fetch(folder, java, say=say)
+    home = spark_home()
     if json:
         document = {
             "java": {"home": str(java.home), "major": java.major, "origin": java.origin},
             "jars": str(folder),
+            "spark_home": str(home) if home is not None else None,
             "fetched": [jar.file for jar in fetched],
             "files": [{"file": jar.file, "size": jar.size, "sha256": jar.sha256} for jar in jars.ALL],
         }
         print(json_codec.dumps(document))
         return
     say(f"{len(jars.ALL)} jars are in {folder}" + ("" if fetched else ", checksums fit: nothing to fetch"))
+    if home is not None:
+        say(f"Spark's home without zips, for the workers of a cluster too: {home}")
     say("for a machine without network: copy that folder there and set HEADRACE_JARS to it")
