@@ -13,7 +13,7 @@ PROTOS := kdb/wal/v1/wal.proto headrace/log/v1/log.proto
 BENCH := $(basename $(notdir $(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench check format generate setup jars venv lock clean
+.PHONY: help demo test soak bench check check-types check-rules format generate setup jars venv lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,8 +21,8 @@ help: ## Show this list
 demo: setup ## Run the whole flow on this machine and compare what came out
 	@$(BIN)/headrace demo
 
-test: setup ## Run every test
-	@scripts/test --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+test: setup ## Run every test but those of the house rules, which are make check's
+	@scripts/test --ignore tests/tidy --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 soak: setup ## Run what needs long, longer: make soak, or make soak SOAK=tests/fault (one folder or file)
 	@HEADRACE_SOAK=1 scripts/test -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --timeout 7200 $(SOAK)
@@ -31,9 +31,14 @@ bench: venv ## Measure: make bench, or make bench BENCH=pgbench_attached ARGS="-
 	@for bench in $(BENCH); do $(BIN)/python -m bench.$$bench $(ARGS) || exit; done
 
 check: venv ## Check format, lint, types, imports and house rules, as CI does
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-rules
+
+check-types:
+	$(BIN)/mypy
+
+check-rules:
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/tidy
 
