@@ -1,16 +1,21 @@
-"""A real ``headrace agent run`` for tests: start, kill, restart and stop it over a folder of its own."""
+"""A real ``headrace agent run`` for tests: start, kill, restart and stop it over a folder of its own; and commands."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
+
+from headrace.cli.app import main
 from tests import forks
 
 STOP_S_MAX = 60.0
@@ -101,3 +106,13 @@ def headrace(words: Sequence[str], **environment: str) -> Any:
     )
     assert done.returncode == 0, f"headrace {' '.join(words)}: {done.stdout}{done.stderr}"
     return json.loads(done.stdout)
+
+
+def run_here(words: Sequence[str], **environment: str) -> tuple[int, str, str]:
+    """Run a ``headrace`` command in this process, which is quicker; returns its exit code and what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        code = main(list(words))
+    return code, out.getvalue(), err.getvalue()

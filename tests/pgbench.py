@@ -1,10 +1,11 @@
-"""pgbench beside a test: a load that runs until its time is up, and what it reported."""
+"""pgbench beside a test: its tables, a load that runs until its time is up, and what it reported."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from tests.postgres import Cluster
@@ -37,6 +38,23 @@ def read_report(text: str) -> Report:
         tps=number(r"tps = ([0-9.]+) \(without initial"),
         latency_ms=number(r"latency average = ([0-9.]+) ms"),
     )
+
+
+def make_bank(cluster: Cluster, database: str, accounts: int, folder: Path) -> list[str]:
+    """Make pgbench's tables as it does, but for the number of accounts; returns words that have it change these alone."""
+    cluster.pgbench(database, "-i", "-q", "-I", "dtp")
+    for statement in (
+        "INSERT INTO pgbench_branches (bid, bbalance) VALUES (1, 0)",
+        "INSERT INTO pgbench_tellers (tid, bid, tbalance) SELECT tid, 1, 0 FROM generate_series(1, 10) AS tid",
+        "INSERT INTO pgbench_accounts (aid, bid, abalance, filler) "
+        f"SELECT aid, 1, 0, '' FROM generate_series(1, {accounts}) AS aid",
+    ):
+        cluster.sql(statement, database)
+    own = cluster.run("pgbench", "--show-script=tpcb-like").stderr
+    script = folder / "tpcb-like.sql"
+    script.write_text(own.replace("100000 * :scale", str(accounts)), encoding="ascii")
+    assert script.read_text(encoding="ascii") != own
+    return ["-f", str(script)]
 
 
 class Load:

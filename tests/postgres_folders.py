@@ -19,6 +19,8 @@ from typing import Any
 
 VERSION_MIN = 15
 PREFIX = "headrace-tests-"
+MEMORY = Path("/dev/shm")  # names in it are drawn at random
+MEMORY_FREE_MIN = 4 << 30
 _MISSING = (
     f"PostgreSQL {VERSION_MIN} or newer is not installed: run make setup (Debian: apt install postgresql)"
 )
@@ -64,13 +66,19 @@ def server_user() -> dict[str, Any]:
 def _run_folder() -> tuple[Path, int]:
     """Make the folder of this test run, and hold its lock while this process lives."""
     end_orphans()
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_place()))
     folder.chmod(0o755)
     lock = os.open(folder / "lock.new", os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     (folder / "lock.new").rename(folder / "lock")  # nobody ever sees it unlocked while we live
     atexit.register(_end, folder)
     return folder, lock
+
+
+def _place() -> Path:
+    """Where databases are: in memory if there is room, as a new database is 300 files, which disks are slow to make."""
+    in_memory = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_FREE_MIN
+    return MEMORY if in_memory else Path(tempfile.gettempdir())
 
 
 def private_folder(name: str) -> Path:
@@ -106,7 +114,8 @@ def copy_template(data: Path) -> None:
 def end_orphans() -> None:
     """End the servers, and remove the folders, of test runs that were killed: their locks are free."""
     here = Path(tempfile.gettempdir())  # of this run: those of others are beside it
-    for folder in (*here.glob(f"{PREFIX}*"), *here.parent.glob(f"hr-*/{PREFIX}*")):
+    beside = here.parent.glob(f"hr-*/{PREFIX}*")
+    for folder in (*MEMORY.glob(f"{PREFIX}*"), *here.glob(f"{PREFIX}*"), *beside):
         try:
             lock = os.open(folder / "lock", os.O_RDWR)
         except (FileNotFoundError, PermissionError):

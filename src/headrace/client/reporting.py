@@ -33,7 +33,7 @@ from headrace.wire.report_documents import (
 logger = get_logger("client")
 
 REPORT_EVERY_S: Final = 5.0
-"""How often the server is told."""
+"""How often the server is told; more often where a work counts as stuck after less."""
 REPORT_S_MAX: Final = 5.0
 """How long a report may take; a server that does not answer is told by the next one."""
 LAST_REPORT_S_MAX: Final = 2.0
@@ -63,14 +63,13 @@ class Reporter:
         progress: Progress,
         *,
         facts: Callable[[], Mapping[str, float]] = dict,
-        every_s: float = REPORT_EVERY_S,
     ) -> None:
         """``client`` is the reporter's own: a pool that the work has used up must not keep it from telling so.
 
         ``facts`` returns numbers of the process by metric key, without waiting for anything.
         """
         self._client, self._kind, self._name, self._progress = client, kind, name, progress
-        self._facts, self._every_s = facts, every_s
+        self._facts, self._every_s = facts, min(REPORT_EVERY_S, progress.stalled_after_s)
         self._started_at = rfc3339(progress.clock.wall_ms())
         self._told: str | None = None
 

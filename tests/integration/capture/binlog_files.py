@@ -34,17 +34,21 @@ class StoredTransaction(NamedTuple):
 
 
 def stored_events(database: Database) -> Iterator[tuple[str, Event]]:
-    """All events of all files, each with the name of its file."""
+    """All events since the database was made, each with the name of its file; and what each of these files begins with."""
     with closing(connect(parse_dsn(database.dsn))) as session:
         collations = read_collations(session, read_server(session))
     charsets = {number: collation.charset for number, collation in collations.items()}
+    created, is_there = f"CREATE DATABASE `{database.name}`".encode(), False
     for path in database.server.binlogs():
         decoder = Decoder(charsets)
         data, at = path.read_bytes(), _EVENTS_AT
-        while at < len(data):
+        since = 0 if is_there else data.find(created)
+        while since >= 0 and at < len(data):
             size = int.from_bytes(data[at + 9 : at + 13], "little")
-            yield path.name, decoder.decode(data[at : at + size])
+            if at == _EVENTS_AT or at + size > since:
+                yield path.name, decoder.decode(data[at : at + size])
             at += size
+        is_there = is_there or since >= 0
 
 
 def stored_transactions(

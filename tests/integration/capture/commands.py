@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from headrace.cli.app import main
 from tests import forks
+from tests.agents import run_here
 from tests.mariadb import Database
 from tests.servers import ServerProcess
 
@@ -51,11 +47,8 @@ class Capture:
 
     def run(self, *words: str) -> tuple[int, str, str]:
         """Run a command in this process, which is quicker; returns its exit code and what it printed."""
-        out, err = io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            patch.setenv("HEADRACE_DSN", self.environment["HEADRACE_DSN"])
-            code = main(["capture", *words, "--config", str(self.config)])
-        return code, out.getvalue(), err.getvalue()
+        words = ("capture", *words, "--config", str(self.config))
+        return run_here(words, HEADRACE_DSN=self.environment["HEADRACE_DSN"])
 
     def document(self, *words: str, code: int = 0) -> dict[str, Any]:
         """The document that a command prints."""

@@ -57,6 +57,7 @@ class FeedInMemory:
 
     def __init__(self) -> None:
         self.appends: list[Append] = []
+        self._read: dict[int, tuple[Append, list[Change]]] = {}
 
     def stand(self) -> FeedStand:
         """What a capture that starts now is told."""
@@ -73,7 +74,9 @@ class FeedInMemory:
     def changes(self) -> Iterator[Change]:
         """All entries, in their order."""
         for append in self.appends:
-            yield from changes_of(append)
+            if id(append) not in self._read:
+                self._read[id(append)] = (append, changes_of(append))
+            yield from self._read[id(append)][1]
 
     def copies(self) -> tuple[CopyProgress, ...]:
         """The copies that the last append knows of."""

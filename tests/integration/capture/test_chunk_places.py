@@ -25,11 +25,11 @@ from tests.integration.capture.binlog_files import stored_transactions
 from tests.integration.capture.every_type import COLUMNS, CREATE
 from tests.integration.capture.tables_read import chunk_reader, read_rows
 from tests.mariadb import Database, Server
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 from tests.waiting import wait_until
 
 WRITERS = 4
-CHUNKS = 50
+CHUNKS = 20
 IDS = 300
 CHUNK_ROWS = IDS // 4
 _VALUES = {
@@ -86,7 +86,7 @@ def test_a_chunk_is_what_the_binlog_up_to_its_place_makes(
     database: Database, mariadb: Server, source: Source
 ) -> None:
     """Four writers change rows in transactions of several, and the binlog is rotated, while chunks are read."""
-    seed = random.randrange(1 << 32)
+    seed = SEED
     database.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL)")
     chunks: list[tuple[RawKey | None, Chunk]] = []
     with writers(database, seed), closing(chunk_reader(database, "t", rows_max=CHUNK_ROWS)) as reader:

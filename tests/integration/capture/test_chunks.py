@@ -100,22 +100,22 @@ def test_the_server_reads_a_range_of_the_index_and_sorts_nothing(
 
 
 def test_large_rows_end_a_chunk_and_the_rest_is_left_unread(database: Database) -> None:
-    """Each row has 15 MiB. The server does not even send the whole table when two of them are wanted."""
+    """Each row has 8 MiB. The server does not even send the whole table when two of them are wanted."""
     database.sql("CREATE TABLE t (id INT PRIMARY KEY, b LONGBLOB)")
     for number in range(1, 7):
-        database.sql(f"INSERT INTO t VALUES ({number}, REPEAT('{number}', {15 * MIB}))")
+        database.sql(f"INSERT INTO t VALUES ({number}, REPEAT('{number}', {8 * MIB}))")
     database.sql("INSERT INTO t SELECT seq, 'small' FROM seq_7_to_2000")
-    with closing(chunk_reader(database, "t", bytes_max=16 * MIB)) as reader:
+    with closing(chunk_reader(database, "t", bytes_max=9 * MIB)) as reader:
         before = _bytes_sent(database.server)
         chunks = [reader.read(None)]
-        assert _bytes_sent(database.server) - before < 75 * MIB
+        assert _bytes_sent(database.server) - before < 40 * MIB
         assert isinstance(chunks[0], Chunk)
         assert not chunks[0].whole
         assert reader.query(None).endswith("LIMIT 2"), "the next chunk need not be cut"
         chunks += read_chunks(reader, chunks[0].last_key)
     found = [chunk for chunk in chunks if isinstance(chunk, Chunk)]
     assert [len(chunk.rows) for chunk in found[:3]] == [2, 2, 2]
-    assert all(chunk.size < 32 * MIB for chunk in found)
+    assert all(chunk.size < 18 * MIB for chunk in found)
     assert [row[0] for chunk in found for row in chunk.rows] == [str(number) for number in range(1, 2001)]
     assert len(found) < 20
 

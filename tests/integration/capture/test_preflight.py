@@ -97,5 +97,5 @@ def test_tables_that_are_changed_meanwhile_are_not_found_unfit(
         database.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)")
     settings = settings_of(database, *hidden)
     with changing(database), closing(connect(parse_dsn(database.dsn))) as session:
-        found = [check_source(session, settings) for _ in range(scaled(100))]
+        found = [check_source(session, settings) for _ in range(scaled(40))]
     assert [one for one in found if one] == []

@@ -18,6 +18,7 @@ from headrace.runtime.dsn import parse_dsn
 from headrace.wire.arrays import array_of
 from tests.integration.capture.folded_feed import Captured, captured, rows_at_source
 from tests.mariadb import Database
+from tests.scale import SEED
 from tests.unit.pipeline.tables.simple.steps_folded import Entry, Table, Tables, numbered
 
 CREATE = """CREATE TABLE t (
@@ -157,7 +158,7 @@ def differences(kept: list[dict[str, Any]], found: list[dict[str, Any]]) -> list
 
 @pytest.mark.parametrize("late", [False, True], ids=["in-time", "late"])
 def test_the_steps_keep_what_the_source_has(database: Database, tmp_path: Path, late: bool) -> None:
-    chance = random.Random(7 if late else 8)
+    chance = random.Random(f"{SEED} {late}")
     work = captured(database, tmp_path)
     database.sql(CREATE)
     database.sql("INSERT INTO t (id) VALUES (0)")

@@ -19,13 +19,13 @@ from tests import sysbench
 from tests.integration.capture.commands import Capture
 from tests.integration.capture.folded_feed import fold, read_changes, rows_at_source
 from tests.mariadb import Database
-from tests.scale import scaled
+from tests.scale import sized
 from tests.servers import Feed, ServerProcess, serving
 from tests.waiting import async_wait_until
 
 TABLES = ("sbtest1", "sbtest2")
 ROWS = 500
-SECONDS = scaled(4)
+SECONDS = sized(2, soak=60)
 LOAD = (f"--tables={len(TABLES)}", f"--table-size={ROWS}", "oltp_read_write")
 CHANGES = 4
 """Rows that each of its transactions changes: two UPDATEs, a DELETE, and an INSERT of the row that went."""

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.agents import headrace
 from tests.integration.postgres.captured import captured
 from tests.integration.postgres.shop import FEED
-from tests.pgbench import Load
+from tests.pgbench import Load, make_bank
 from tests.postgres import Database
-from tests.scale import scaled
+from tests.scale import sized
 
+ACCOUNTS, SECONDS = sized((20_000, 5), soak=(100_000, 60))
+"""More than are copied while pgbench connects, and longer than that takes on a quiet machine."""
 TABLES = ("pgbench_accounts", "pgbench_tellers", "pgbench_branches")
 
 
-def test_pgbench_has_no_failed_transaction_while_tables_are_attached_and_copied(database: Database) -> None:
+def test_pgbench_has_no_failed_transaction_while_tables_are_attached_and_copied(
+    database: Database, tmp_path: Path
+) -> None:
     cluster = database.cluster
-    cluster.pgbench(database.name, "-i", "-q", "-s", "1")
+    transaction = make_bank(cluster, database.name, ACCOUNTS, tmp_path)
     words = [word for table in TABLES for word in ("--table", table)]
-    seconds = max(8, scaled(10))
-    with Load(cluster, database.name, "-n", "-c", "16", "-j", "2", "-T", str(seconds)) as load:
+    load_words = ("-n", "-c", "16", "-j", "2", "-T", str(SECONDS), *transaction)
+    with Load(cluster, database.name, *load_words) as load:
         headrace(["publisher", "attach", database.dsn, *words, "--feed", FEED])
         for table in TABLES:
             (done,) = headrace(["publisher", "copy", database.dsn, "--table", table])["copies"]
             assert done["state"] == "done"
-        report = load.report(seconds)
+        report = load.report(SECONDS)
     assert report.failed == 0
     assert report.transactions > 100
     with captured(database) as source:

@@ -151,7 +151,9 @@ def test_one_digit_is_a_difference(database: Database) -> None:
 
 def test_application_does_everything(database: Database) -> None:
     awkward.create(database)
-    application = awkward.Application(database, seed=1)
+    application = awkward.Application(
+        database, seed=1
+    )  # one that truncates early: it does so once in 340 changes
     application.start()
     wait_until(lambda: application.commits > 300 or not application.is_alive(), 60)
     application.end()

@@ -1,8 +1,8 @@
 """A workload that nobody here wrote: pgbench, and a table of awkward types, with agent and server killed meanwhile.
 
-Ten times in a row, for the 20 seconds that a release is held to:
+Ten times in a row, with the 100,000 accounts and the 20 seconds that a release is held to:
 
-    for n in $(seq 10); do HEADRACE_TEST_SCALE=4 scripts/test tests/integration/postgres/test_pgbench.py || break; done
+    for n in $(seq 10); do HEADRACE_SOAK=1 scripts/test tests/integration/postgres/test_pgbench.py || break; done
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 import pytest
 
@@ -23,30 +24,38 @@ from tests.integration.postgres import awkward
 from tests.integration.postgres.canonical import delta_rows, difference, source_rows
 from tests.integration.postgres.delta_rows import read_delta
 from tests.integration.postgres.history import BALANCES, History, entries_of
-from tests.pgbench import Load, Report
+from tests.pgbench import Load, Report, make_bank
 from tests.postgres import Cluster, Database
-from tests.scale import scaled
+from tests.scale import SEED, sized
 from tests.servers import ServerProcess, serving
 from tests.waiting import wait_until
 
 LOG = logging.getLogger(__name__)
 
-SECONDS = min(20, scaled(5))
-KILLS = ("agent", "server", "agent", "server")
+SECONDS = sized(4, soak=20)
+ACCOUNTS = sized(3_000, soak=100_000)
+KILLS = ("agent", "server") * sized(1, soak=2)
 DRAIN_S_MAX = 300.0
 FEED = "bank"
 TABLES = (*BALANCES, awkward.TABLE)
 
 
+class Bank(NamedTuple):
+    """A database with pgbench's tables and the awkward one, and the words of pgbench's own transaction."""
+
+    database: Database
+    transaction: list[str]
+
+
 @pytest.fixture
-def bank() -> Iterator[Database]:
-    """pgbench's tables and the awkward one, in a cluster of their own: the load would disturb what other tests measure."""
+def bank(tmp_path: Path) -> Iterator[Bank]:
+    """In a cluster of its own: the load would disturb what other tests measure."""
     with Cluster() as cluster:
         cluster.create_database("bank")
-        cluster.pgbench("bank", "-i", "-q", "-s", "1")
+        transaction = make_bank(cluster, "bank", ACCOUNTS, tmp_path)
         database = Database(cluster, "bank")
         awkward.create(database)
-        yield database
+        yield Bank(database, transaction)
 
 
 def attach_words(database: Database) -> list[str]:
@@ -69,11 +78,12 @@ def head(server: ServerProcess) -> int:
     return int(answer.json()["head-sequence-id"]) if answer.status_code == 200 else 0
 
 
-def keep_busy(database: Database, enough: Event) -> list[Report]:
+def keep_busy(bank: Bank, enough: Event) -> list[Report]:
     """Run pgbench, and again if it is over before ``enough`` is set: on a slow machine the kills take longer."""
+    words = ("-n", "-c", "4", "-j", "2", "-T", str(SECONDS), *bank.transaction)
     reports: list[Report] = []
     while not reports or not enough.is_set():
-        with Load(database.cluster, database.name, "-n", "-c", "4", "-j", "2", "-T", str(SECONDS)) as load:
+        with Load(bank.database.cluster, bank.database.name, *words) as load:
             reports.append(load.report(SECONDS))
     return reports
 
@@ -129,8 +139,9 @@ def check_tables(database: Database, folder: Path) -> None:
 
 
 @pytest.mark.timeout(1200)
-def test_bank_arrives_whole_whoever_is_killed(bank: Database, tmp_path: Path) -> None:
-    application, enough = awkward.Application(bank, seed=SECONDS), Event()
+def test_bank_arrives_whole_whoever_is_killed(bank: Bank, tmp_path: Path) -> None:
+    database, enough = bank.database, Event()
+    application = awkward.Application(database, seed=SEED)
     with ExitStack() as stack:
         server = stack.enter_context(serving(tmp_path / "server"))
         workers = stack.enter_context(ThreadPoolExecutor())
@@ -138,9 +149,9 @@ def test_bank_arrives_whole_whoever_is_killed(bank: Database, tmp_path: Path) ->
         stack.callback(application.end)
         loading = workers.submit(keep_busy, bank, enough)
         application.start()
-        attaching = workers.submit(headrace, attach_words(bank))
-        wait_until(lambda: attaching.done() or watched(bank), 120, what="the triggers")
-        agent = stack.enter_context(AgentProcess(tmp_path / "agent", server.url, bank.dsn, FEED))
+        attaching = workers.submit(headrace, attach_words(database))
+        wait_until(lambda: attaching.done() or watched(database), 120, what="the triggers")
+        agent = stack.enter_context(AgentProcess(tmp_path / "agent", server.url, database.dsn, FEED))
         kill_each(server, agent)
         assert not loading.done()
         enough.set()
@@ -150,8 +161,8 @@ def test_bank_arrives_whole_whoever_is_killed(bank: Database, tmp_path: Path) ->
         assert application.error is None
         assert application.commits > 20
         assert sum(report.failed for report in reports) == 0
-        wait_until(lambda: drained(bank, agent), DRAIN_S_MAX, what="every change to be delivered")
-        history = check_feed(server, bank)
+        wait_until(lambda: drained(database, agent), DRAIN_S_MAX, what="every change to be delivered")
+        history = check_feed(server, database)
         LOG.info(
             "%d transactions of pgbench, %d of them in the feed of %d entries; %d of the awkward table, emptied %d times",
             *(sum(report.transactions for report in reports), history.bank_transactions, history.last),
@@ -168,4 +179,4 @@ def test_bank_arrives_whole_whoever_is_killed(bank: Database, tmp_path: Path) ->
             server.url,
         ]
         headrace([*words, "--once", "--master", "local[2]", "--memory", "1g"])
-        check_tables(bank, tmp_path / "tables")
+        check_tables(database, tmp_path / "tables")

@@ -19,7 +19,7 @@ from headrace.publisher.postgres.source import PostgresSource, state_reader
 from headrace.publisher.postgres.state import PostgresStateReader
 from headrace.runtime.dsn import parse_dsn
 from tests.postgres import Database
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 from tests.states import read_lines, take
 from tests.unit.publisher.outboxes import fold
 from tests.waiting import wait_until
@@ -132,6 +132,7 @@ class Writers:
 def test_state_at_its_place_is_what_the_feed_folds_to(
     database: Database, source: PostgresSource, seed: int
 ) -> None:
+    seed += SEED
     rng = random.Random(seed)
     posted: list[MarkedRow] = []
     states = []

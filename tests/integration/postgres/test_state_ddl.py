@@ -18,7 +18,7 @@ from headrace.publisher.postgres.source import PostgresSource
 from headrace.runtime.dsn import parse_dsn
 from tests.integration.postgres.test_state import AGENT, FEED, Writers, drain, reader_of
 from tests.postgres import Database
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 from tests.states import read_lines, take
 from tests.unit.publisher.outboxes import fold
 from tests.waiting import wait_until
@@ -80,6 +80,7 @@ class AllWriters(Writers):
 def test_state_is_the_feeds_fold_while_tables_are_rewritten(
     database: Database, source: PostgresSource, seed: int
 ) -> None:
+    seed += SEED
     rng = random.Random(seed)
     posted: list[MarkedRow] = []
     states = []

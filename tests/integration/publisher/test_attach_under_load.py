@@ -13,11 +13,11 @@ from headrace.publisher.marked import MarkedRow
 from headrace.publisher.owner import FeedPlace
 from headrace.publisher.sqlite.copying import copy_chunk
 from headrace.publisher.sqlite.source import SqliteSource
-from tests.scale import scaled
+from tests.scale import SEED, scaled, sized
 from tests.unit.publisher.outboxes import FEED, PLACE, application, check_order, claim, drain, fold, opened
 from tests.waiting import wait_until
 
-ROWS = 8_000
+ROWS = sized(3_000, soak=8_000)
 
 
 class Writer(threading.Thread):
@@ -57,7 +57,7 @@ def test_application_never_notices_and_nothing_is_lost(tmp_path: Path) -> None:
     with application(path) as app:
         app.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, v REAL)")
         app.executemany("INSERT INTO item VALUES (?, 0)", [(number,) for number in range(0, ROWS, 2)])
-    writers = [Writer(path, seed) for seed in range(2)]
+    writers = [Writer(path, SEED + number) for number in range(2)]
     for writer in writers:
         writer.start()
     try:

@@ -31,6 +31,13 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def told_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The server of one process that dies of one error after the other."""
+    with serving(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
 def add(path: Path, number: int) -> None:
     with application(path) as app:
         app.execute("BEGIN")
@@ -130,8 +137,9 @@ async def nothing(_stuck: list[Standing]) -> None:
     ],
 )
 def test_of_what_a_process_died_is_told_with_and_without_an_event_loop(
-    server: ServerProcess, error: BaseException | None, state: str, code: str, words: str
+    told_of_all: ServerProcess, error: BaseException | None, state: str, code: str, words: str
 ) -> None:
+    server = told_of_all
     told = Told("pipeline", "job", server.url)
 
     def work() -> None:

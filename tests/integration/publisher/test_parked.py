@@ -1,7 +1,8 @@
-"""A row that the server refuses for good: the feed stops, an operator parks it, and sees to it later. Real processes."""
+"""A row that the server refuses for good: the feed stops, an operator parks it, and sees to it later. A real agent."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -13,29 +14,30 @@ import pytest
 
 from headrace.publisher.attaching import opened_source
 from headrace.runtime.dsn import parse_dsn
-from tests import forks
-from tests.agents import AgentProcess, headrace
+from tests.agents import AgentProcess, run_here
 from tests.postgres import Database
 from tests.servers import ServerProcess, serving
 from tests.waiting import wait_until
 
-FEED = "shop"
 TOO_LARGE = 2 << 20
 FAR_FUTURE_MS = 4_102_444_800_000
+_numbers = itertools.count(1)
 
 
 class Shop:
-    """A database with a table and an outbox, a server, an agent, and the commands of an operator."""
+    """A database with a table and an outbox, a feed of a server, an agent, and the commands of an operator."""
 
     def __init__(self, folder: Path, server: ServerProcess, dsn: str) -> None:
         self.dsn = dsn
         self.server = server
-        self.agent = AgentProcess(folder / "agent", server.url, dsn, FEED)
+        self.feed = f"shop-{next(_numbers)}"
+        self.agent = AgentProcess(folder / "agent", server.url, dsn, self.feed)
         self.config = folder / "agent" / "agent.toml"
         self.is_sqlite = dsn.startswith("sqlite")
         self.outbox = "headrace_outbox" if self.is_sqlite else "headrace.headrace_outbox"
         self.sql("CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT)")
-        headrace(["publisher", "attach", dsn, "--feed", FEED, "--table", "item"])
+        code, out, err = run_here(["publisher", "attach", dsn, "--feed", self.feed, "--table", "item"])
+        assert code == 0, out + err
 
     def sql(self, *statements: str) -> None:
         """Run the statements in one transaction."""
@@ -54,7 +56,8 @@ class Shop:
 
     def put(self, key: str, changes: str) -> str:
         """The statement of an outbox row that no Outbox.add has checked."""
-        return f"INSERT INTO {self.outbox} (change_feed_id, op, key, changes) VALUES ('{FEED}', 'put', '{key}', '{changes}')"
+        columns = f"{self.outbox} (change_feed_id, op, key, changes)"
+        return f"INSERT INTO {columns} VALUES ('{self.feed}', 'put', '{key}', '{changes}')"
 
     def large(self, number: int) -> str:
         """The statement of a row that no entry can hold."""
@@ -73,53 +76,38 @@ class Shop:
     def run(self) -> None:
         """Run the agent until nothing waits."""
         with self.agent:
-            wait_until(
-                lambda: self.status()["feeds"][0]["waiting-rows"] == 0, 60, what="the agent to post all"
-            )
+            with opened_source(parse_dsn(self.dsn)) as source:
+                wait_until(
+                    lambda: source.standing([self.feed])[0].waiting_rows == 0,
+                    60,
+                    what="the agent to post all",
+                )
             assert self.agent.stop() == 0
 
     def status(self) -> Any:
         """What agent status says, whatever its exit code."""
-        words = [
-            *forks.HEADRACE,
-            "agent",
-            "status",
-            "--config",
-            str(self.config),
-            "--json",
-        ]
-        done = forks.run(
-            words, env=self._environment(), capture_output=True, text=True, timeout=60, check=False
-        )
-        return json.loads(done.stdout)
+        return json.loads(self._run("status", "--json")[1])
 
     def command(self, *words: str) -> Any:
         """Run a command that succeeds; returns its document."""
-        return headrace(["agent", *words, "--config", str(self.config)], HEADRACE_DSN=self.dsn)
+        code, out, err = self._run(*words, "--json")
+        assert code == 0, out + err
+        return json.loads(out)
 
     def refusal(self, *words: str) -> str:
         """Run a command that is refused as a usage error; returns what it said."""
-        done = forks.run(
-            [*forks.HEADRACE, "agent", *words, "--config", str(self.config)],
-            env=self._environment(),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 2, done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stderr
+        code, _, err = self._run(*words)
+        assert code == 2, err
+        assert "Traceback" not in err
+        return err
 
-    def _environment(self) -> dict[str, str]:
-        import os  # noqa: PLC0415  # the command's own
-
-        return {**os.environ, "HEADRACE_DSN": self.dsn}
+    def _run(self, *words: str) -> tuple[int, str, str]:
+        return run_here(["agent", *words, "--config", str(self.config)], HEADRACE_DSN=self.dsn)
 
     def entries(self) -> list[dict[str, Any]]:
         """All entries of the feed; checks that places are dense."""
         answer = self.server.http.get(
-            f"/feeds/{FEED}/entries", params={"beg-sequence-id": 1, "limit": 10_000}
+            f"/feeds/{self.feed}/entries", params={"beg-sequence-id": 1, "limit": 10_000}
         )
         found: list[dict[str, Any]] = answer.raise_for_status().json()["changes-list"]
         assert [one["sequence-id"] for one in found] == list(range(1, len(found) + 1))
@@ -136,9 +124,9 @@ class Shop:
         return found
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with serving(tmp_path / "server") as running:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with serving(tmp_path_factory.mktemp("server")) as running:
         yield running
 
 
@@ -250,7 +238,7 @@ def test_retry_of_an_outbox_row_is_refused_if_a_later_one_has_its_key(shop: Shop
     park(shop, row)
     assert "of the same key came later" in shop.refusal("parked", "retry", str(row))
     with opened_source(parse_dsn(shop.dsn)) as source:
-        while source.sweep(FEED, FAR_FUTURE_MS):
+        while source.sweep(shop.feed, FAR_FUTURE_MS):
             pass
     assert f"the row {row + 1} of the same key came later" in shop.refusal("parked", "retry", str(row))
     shop.command("parked", "drop", str(row))
@@ -270,7 +258,7 @@ def test_retry_of_an_outbox_row_is_refused_if_a_later_one_left_that_key_to_the_f
         "parked", "retry", str(row)
     )
     with opened_source(parse_dsn(shop.dsn)) as source:
-        while source.sweep(FEED, FAR_FUTURE_MS):
+        while source.sweep(shop.feed, FAR_FUTURE_MS):
             pass
     assert f"the row {row + 2} of the same key came later" in shop.refusal("parked", "retry", str(row))
 
@@ -291,7 +279,7 @@ def test_parked_row_outlives_the_sweep(shop: Shop) -> None:
     row = shop.stop_over(shop.large(2))
     park(shop, row)
     with opened_source(parse_dsn(shop.dsn)) as source:
-        while source.sweep(FEED, FAR_FUTURE_MS):
+        while source.sweep(shop.feed, FAR_FUTURE_MS):
             pass
     shop.sql("UPDATE item SET name = 'small by now' WHERE id = 2")
     assert shop.command("parked", "retry", str(row))["retried"] == "copied"

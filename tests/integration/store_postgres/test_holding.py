@@ -26,7 +26,7 @@ from headrace.wire import documents as doc
 from headrace.wire.batch import Batch
 from tests.bench import append, register
 from tests.postgres import Database
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 from tests.stores import SMALL_SEGMENT
 from tests.waiting import async_wait_until
 
@@ -218,9 +218,7 @@ class Flow:
 
 
 async def test_whatever_is_answered_while_two_servers_drop_is_kept(database: Database) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    sys.stdout.write(f"seed {seed}\n")
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     async with running(database.dsn) as a, running(database.dsn) as b:
         await a.log.register(register("f"))
         flow = Flow(a, b, database, rng)

@@ -9,7 +9,8 @@ import pytest
 
 from headrace.errors import StoreUnavailable, WriterStopped
 from headrace.wire.versions import LOG_TABLES
-from tests.integration.server.test_start import headrace, refused
+from tests import forks
+from tests.integration.server.test_start import SECONDS_MAX, refused
 from tests.integration.store_postgres.shared import opened, started
 from tests.ports import free_port
 from tests.postgres import Cluster, Database
@@ -23,7 +24,10 @@ NEWER = LOG_TABLES.written_as + 1
 
 def serve(address: str) -> subprocess.CompletedProcess[str]:
     """Try to start a server on ``address``."""
-    return headrace("serve", "--http", "127.0.0.1:0", "--store", address)
+    words = ["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--store", address]
+    return forks.run(
+        [*forks.HEADRACE, *words], capture_output=True, check=False, text=True, timeout=SECONDS_MAX
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,24 @@ import pytest
 
 from headrace.entries.lsn import Lsn
 from tests.integration.store_postgres.shared import connections, opened
-from tests.postgres import Database
+from tests.postgres import Cluster, Database
 from tests.scale import scaled
 from tests.servers import Feed, ServerProcess, changes, code_of, serving
 from tests.waiting import wait_until
 
 FEEDS = ["shop", "bank", "quiet"]
+
+
+@pytest.fixture(scope="module")
+def pair(
+    tmp_path_factory: pytest.TempPathFactory, cluster: Cluster
+) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+    """Two servers for all tests that leave them running; each test has feeds of its own."""
+    folder = tmp_path_factory.mktemp("pair")
+    args = ["--store", cluster.create_database("two_servers")]
+    with serving(folder / "a", args=args) as a, serving(folder / "b", args=args) as b:
+        yield a, b
+    cluster.drop_database("two_servers")
 
 
 @pytest.fixture
@@ -60,7 +72,7 @@ def test_appends_of_two_servers_stand_in_one_order(
     for feed in FEEDS:
         assert Feed(servers[0], feed).register().status_code == 200
     with ThreadPoolExecutor(8) as threads:
-        tasks = [threads.submit(send, servers[at % 2], FEEDS[at % 4 // 2], at, scaled(40)) for at in range(8)]
+        tasks = [threads.submit(send, servers[at % 2], FEEDS[at % 4 // 2], at, scaled(15)) for at in range(8)]
         sent = [one for task in tasks for one in task.result()]
     by_lsn = sorted(sent, key=lambda one: one.lsn)
     for feed in FEEDS[:2]:
@@ -90,11 +102,11 @@ def _stored(server: ServerProcess, name: str, count: int) -> list[str]:
 
 
 def test_epoch_bumped_at_one_server_fences_at_the_other_at_once(
-    servers: tuple[ServerProcess, ServerProcess],
+    pair: tuple[ServerProcess, ServerProcess],
 ) -> None:
-    a, b = (Feed(server, "f") for server in servers)
+    a, b = (Feed(server, "epochs") for server in pair)
     epoch = int(a.register(instance="i-0").json()["epoch"])
-    for round_ in range(scaled(15)):
+    for round_ in range(scaled(6)):
         old, new = (a, b) if round_ % 2 else (b, a)
         assert old.post({"changes": changes(1)}, headers={"Headrace-Epoch": str(epoch)}).status_code == 200
         epoch = int(new.register(instance=f"i-{round_ + 1}").json()["epoch"])
@@ -104,11 +116,11 @@ def test_epoch_bumped_at_one_server_fences_at_the_other_at_once(
 
 
 def test_client_that_was_at_the_other_server_is_not_told_otherwise(
-    servers: tuple[ServerProcess, ServerProcess],
+    pair: tuple[ServerProcess, ServerProcess],
 ) -> None:
-    for number in range(scaled(25)):
-        name = f"f{number}"
-        a, b = (Feed(server, name) for server in servers)
+    for number in range(scaled(8)):
+        name = f"known-{number}"
+        a, b = (Feed(server, name) for server in pair)
         assert a.register().status_code == 200
         assert b.listener().status_code == 200
         posted = a.post({"changes": changes(number)}).json()
@@ -123,9 +135,9 @@ def test_client_that_was_at_the_other_server_is_not_told_otherwise(
 
 
 def test_long_poll_at_one_server_is_woken_by_an_append_at_the_other(
-    servers: tuple[ServerProcess, ServerProcess],
+    pair: tuple[ServerProcess, ServerProcess],
 ) -> None:
-    a, b = (Feed(server, "f") for server in servers)
+    a, b = (Feed(server, "polled") for server in pair)
     a.register()
     b.listener()
     with ThreadPoolExecutor(1) as thread:
@@ -195,7 +207,7 @@ def test_many_requests_leave_few_connections_and_a_stopped_server_none(
         assert feed.poll(0, f"l-{at % 7}").status_code == 200
 
     with ThreadPoolExecutor(16) as threads:
-        list(threads.map(use, range(scaled(150))))
+        list(threads.map(use, range(scaled(60))))
     assert connections(database) <= 2 * 10
     assert [server.stop() for server in servers] == [0, 0]
     wait_until(lambda: connections(database) == 0)
