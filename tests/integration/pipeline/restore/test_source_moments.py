@@ -39,16 +39,19 @@ def request_of(archive: Path, out: Path, moment: MomentOptions, kind: Kind = Kin
 
 def test_to_a_source_time(spark: SparkSession, shop: SimpleHistory, archive: Path, tmp_path: Path) -> None:
     # The fourth row is of second 3. All up to the fifth one's append is in time, the plain feed's row before it too.
-    for ms, rows in ((2999, 3), (3999, 4)):
-        request = request_of(archive, tmp_path / "at", MomentOptions(to_source_time=source_time(ms)))
-        plan, last = planned(request)[1], shop.ends[rows - 1]
-        assert plan.target_lsn == last
+    requests = {
+        rows: request_of(archive, tmp_path / "at", MomentOptions(to_source_time=source_time(ms)))
+        for ms, rows in ((2999, 3), (3999, 4))
+    }
+    for rows, request in requests.items():
+        _, plan = planned(request)
+        assert plan.target_lsn == shop.ends[rows - 1]
         assert plan.document()["source-time"].startswith(
             datetime.fromtimestamp(SOURCE_MS / 1000 + rows - 1, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         )
-    outcome = restore(spark, request)
-    assert (outcome.target_lsn, outcome.plan) == (str(last), plan.document())
-    assert keys_in(spark, tmp_path / "at") == shop.at(last)
+    outcome = restore(spark, requests[4])
+    assert (outcome.target_lsn, outcome.plan) == (str(shop.ends[3]), planned(requests[4])[1].document())
+    assert keys_in(spark, tmp_path / "at") == shop.at(shop.ends[3])
 
 
 def test_to_a_commit_ts(spark: SparkSession, shop: SimpleHistory, archive: Path, tmp_path: Path) -> None:
