@@ -31,8 +31,9 @@ COMMANDS: Final = (
     ["feeds", "settings", FEED],
     ["feeds", "retention", "explain"],
     ["listen", FEED, "--once"],
-    ["pipeline", "tables", "--feed", FEED, "--once", "--to", "tables"],
 )
+TABLES: Final = ["pipeline", "tables", "--feed", FEED, "--once", "--to", "tables"]
+"""Such a job that trusts the authority runs where there is a Spark: ``tests/integration/pipeline/test_ca_file.py``."""
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_command_trusts_the_authority_of_its_file_and_no_other(
     assert code == 0, said
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("words", [*COMMANDS, TABLES], ids=" ".join)
 def test_file_that_cant_be_used_is_named(words: list[str], server: SecuredServer, token: Path) -> None:
     code, said = run(words, server, token, "--ca-file", "/no/such/file")
     assert code == ConfigInvalid.exit_code, said

@@ -25,10 +25,9 @@ from tests.integration.backup.agents import (
     registered,
 )
 from tests.s3 import S3Server
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 from tests.servers import Feed, ServerProcess, changes, serving
 
-SEED = 10
 WORDS = ("--segment-time", "20ms", "--retention-days", "0")
 SMALL = ("--segment-size", "4k")
 WRITTEN = "a segment is archived"
@@ -112,7 +111,7 @@ def killed_again_and_again(
 
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     with serving(tmp_path / "server", grpc=True) as server:
-        killed_again_and_again(server, tmp_path / "archive", tmp_path, scaled(4), *SMALL)
+        killed_again_and_again(server, tmp_path / "archive", tmp_path, scaled(3), *SMALL)
 
 
 def test_killed_at_any_moment_when_it_can_not_read_what_it_wrote(tmp_path: Path) -> None:

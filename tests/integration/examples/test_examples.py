@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.proxy import Proxy
+from tests.scale import sized
 from tests.servers import Feed, ServerProcess, serving
 from tests.waiting import wait_until
 
@@ -141,7 +142,7 @@ def test_bulk_load_goes_on_where_it_was(server: ServerProcess, tmp_path: Path) -
 
 def test_bulk_load_takes_no_more_memory_the_more_it_loads(server: ServerProcess, tmp_path: Path) -> None:
     """It is killed at the end: a load that has ended can't be looked at any more."""
-    rows, payload_bytes = 5_000, 40_000
+    rows, payload_bytes = sized(2_500, soak=5_000), 40_000
     arguments = ("--rows", "10000000", "--batch", "50", "--payload-bytes", str(payload_bytes))
     with example(tmp_path / "out", "bulk_load.py", server.url, *arguments) as run:
         wait_for_rows(run, 1_000)
@@ -171,7 +172,7 @@ def loaded(run: Example) -> int:
 
 def test_commit_log_of_two_tills(server: ServerProcess, tmp_path: Path) -> None:
     """They compete for every seat; the server is killed meanwhile; each sale was decided on all sales before it."""
-    seats = 600
+    seats = sized(300, soak=600)
     arguments = ("--seats", str(seats))
     with (
         example(tmp_path / "one", "commit_log.py", server.url, "--agent-id", "till-1", *arguments) as one,

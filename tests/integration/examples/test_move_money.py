@@ -15,7 +15,7 @@ import pytest
 from tests.agents import AgentProcess
 from tests.integration.examples.test_examples import EXAMPLES, RUN_S_MAX
 from tests.mariadb import PASSWORD, USER, Database, Server
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 from tests.servers import Feed, serving
 from tests.waiting import wait_until
 
@@ -41,7 +41,7 @@ def start(bank: Database, out: Path, count: int) -> subprocess.Popen[bytes]:
 
 
 def test_transfers_over_kills(bank: Database, tmp_path: Path) -> None:
-    rng = random.Random(7)
+    rng = random.Random(SEED)
     subprocess.run(
         [sys.executable, str(EXAMPLES / "move_money.py"), "--help"], check=True, capture_output=True
     )
@@ -49,7 +49,7 @@ def test_transfers_over_kills(bank: Database, tmp_path: Path) -> None:
     with serving(tmp_path / "server") as server:
         agent = AgentProcess(tmp_path / "agent", server.url, bank.dsn, FEED)
         with agent:
-            for life in range(scaled(3)):
+            for life in range(scaled(2)):
                 out, wanted = tmp_path / f"life-{life}", f"transfer {rng.randrange(20, 80)}:"
                 run = start(bank, out, 1_000_000)
                 try:

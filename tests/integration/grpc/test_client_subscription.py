@@ -206,7 +206,7 @@ async def test_what_is_finished_is_acked_at_the_server(own: ServerProcess) -> No
 
 async def test_nothing_is_missed_or_given_twice_over_kills(own: ServerProcess) -> None:
     feeds = [registered(own) for _ in range(PRODUCERS)]
-    total, kills = scaled(1500), 3
+    total, kills = scaled(600), 3
     wanted = PRODUCERS * total
     read: list[Lsn] = []
 

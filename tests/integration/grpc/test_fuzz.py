@@ -16,10 +16,9 @@ from headrace.errors import TooLarge
 from headrace.wire.entry import encode_half
 from headrace.wire.generated import log_pb2, wal_pb2
 from tests.integration.grpc.streams import entries_of, halves, read_until, writes
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 from tests.servers import Feed, ServerProcess
 
-SEED = 88
 STATUSES = {status.name for status in grpc.StatusCode}
 FULL = Change(
     b'{"a":1}', key=b"k", op=Op.PATCH, source_tx=b"tx", tx_index=3, tx_last=True, source_time_ms=1_000, copy=True,

@@ -18,7 +18,7 @@ from headrace.errors import BookmarkMoved, Usage
 from headrace.listener import Batch, Listener, ListenerSettings, SqliteBookmarks
 from headrace.listener.postgres import PostgresBookmarks
 from tests.postgres import Database
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 from tests.servers import Feed, ServerProcess, changes, serving
 
 TOTAL = 60
@@ -116,13 +116,12 @@ def consume(lives: subprocess.Popen[str], feed: Feed, tables: Database, fatal: i
 def test_killed_at_every_step_each_entry_takes_effect_exactly_once(
     lives: subprocess.Popen[str], feed: Feed, tables: Database
 ) -> None:
-    seed = 5
-    rng = random.Random(seed)
-    killed_at = [*range(1, STEPS_OF_A_BATCH + 1), *(rng.randrange(1, 30) for _ in range(scaled(4)))]
+    rng = random.Random(SEED)
+    killed_at = [*range(1, STEPS_OF_A_BATCH + 1), *(rng.randrange(1, 30) for _ in range(scaled(2)))]
     for fatal in killed_at:
         consume(lives, feed, tables, fatal)
         applied = [number for (number,) in tables.sql("SELECT sequence_id FROM applied ORDER BY 1")]
-        assert applied == list(range(1, len(applied) + 1)), f"seed {seed}, killed at step {fatal}"
+        assert applied == list(range(1, len(applied) + 1)), f"seed {SEED}, killed at step {fatal}"
         with closing(PostgresBookmarks(tables.dsn)) as store:
             place = store.load("consumer", feed.name)
             assert (place.sequence_id if place is not None else 0) == len(applied)
@@ -138,14 +137,13 @@ def test_parts_of_the_keys_killed_at_random_steps_take_effect_exactly_once(
     assert feed.register().status_code == 200
     entries = [{"key": f"k{n % 11}", "changes": changes(n)} for n in range(1, TOTAL + 1)]
     assert feed.post(*entries).status_code == 200
-    seed = 6
-    rng = random.Random(seed)
-    for _ in range(scaled(5)):
+    rng = random.Random(SEED)
+    for _ in range(scaled(3)):
         consume(lives, feed, tables, rng.randrange(1, 30), rng.choice(["1/2", "2/2"]))
     for shard in ("1/2", "2/2"):
         assert consume(lives, feed, tables, 0, shard) == 0
     assert tables.sql("SELECT count(*), count(DISTINCT sequence_id) FROM applied") == [(TOTAL, TOTAL)], (
-        f"seed {seed}"
+        f"seed {SEED}"
     )
     with closing(PostgresBookmarks(tables.dsn)) as store:
         for part in (1, 2):

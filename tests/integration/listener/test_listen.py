@@ -84,7 +84,7 @@ def test_from_a_place(feed: Feed, tmp_path: Path) -> None:
 def test_listener_and_server_killed_in_the_middle_nothing_lost(feed: Feed, tmp_path: Path) -> None:
     out = tmp_path / "out.ndjson"
     total = 0
-    for life in range(scaled(4)):
+    for life in range(scaled(2)):
         with out.open("ab") as stdout, (tmp_path / "listen.err").open("ab") as stderr:
             words = command(feed, tmp_path, "--ndjson")
             with forks.start(words, stdout=stdout, stderr=stderr) as listener:

@@ -16,7 +16,7 @@ import pytest
 
 from headrace.listener import Listener, ListenerSettings, SqliteBookmarks
 from tests import forks
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 from tests.servers import Feed, ServerProcess, changes, serving
 from tests.waiting import async_wait_until, wait_until
 
@@ -76,11 +76,11 @@ def test_killed_at_any_moment_a_file_holds_whole_lines(
     server: ServerProcess, feed: Feed, tmp_path: Path
 ) -> None:
     """Every line is an entry; in order, at least once; without repeats exactly the feed."""
-    rng = random.Random(20151)
+    rng = random.Random(SEED)
     total = 3000
     post(feed, 1, total)
     out = tmp_path / "out.ndjson"
-    for _ in range(scaled(5)):
+    for _ in range(scaled(3)):
         with out.open("ab") as stdout, (tmp_path / "listen.err").open("ab") as stderr:
             size = out.stat().st_size + rng.randrange(1, 200_000)
             with forks.start(command(feed, tmp_path), stdout=stdout, stderr=stderr) as listener:

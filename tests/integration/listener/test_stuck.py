@@ -64,9 +64,7 @@ async def test_a_half_open_line_to_the_server(server: ServerProcess, tmp_path: P
                 await asyncio.wait({task})
 
 
-def test_a_bookmark_that_is_locked_and_a_process_that_stands_still(
-    server: ServerProcess, database: Database, tmp_path: Path
-) -> None:
+def test_a_bookmark_that_is_locked(server: ServerProcess, database: Database, tmp_path: Path) -> None:
     feed, port, out = shop(server), free_port(), tmp_path / "out"
     words = [*forks.HEADRACE, "listen", "shop", "--server", server.url, "--bookmark", database.dsn]
     with out.open("wb") as lines, (tmp_path / "err").open("wb") as errors:
@@ -95,13 +93,6 @@ def test_a_bookmark_that_is_locked_and_a_process_that_stands_still(
         feed.post({"changes": {"n": 3}})
         wait_until(lambda: got() == [1, 2, 3], WITHIN, what="all changes, each once")
         wait_over(server, port)
-
-        process.send_signal(signal.SIGSTOP)
-        try:
-            wait_state(server, "listener", "gone")
-        finally:
-            process.send_signal(signal.SIGCONT)
-        wait_state(server, "listener", "idle")
         process.send_signal(signal.SIGTERM)
         assert process.wait(WITHIN) == 0
         wait_state(server, "listener", "ending")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline import jars
+from headrace.pipeline import jars, session
 from headrace.pipeline.java import find_java
 from headrace.pipeline.session import SessionSettings, open_session
 from headrace.pipeline.tables.job import Summary, run_tables
@@ -25,7 +25,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as commands open it, on two cores; the jars are fetched if they are not there."""
     jars.fetch(jars.jars_folder(), find_java(), say=lambda line: None)
     log = tmp_path_factory.mktemp("spark") / "spark.log"
-    session = open_session(
+    made = open_session(
         SessionSettings(
             log_file=log,
             name="tests",
@@ -35,8 +35,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             more={"spark.sql.warehouse.dir": str(log.parent / "warehouse")},
         )
     )
-    yield session
-    session.stop()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a command that is run in this process take the session of all tests, rather than start a Java of its own."""
+    monkeypatch.setattr(session, "open_session", lambda settings: spark)
+    monkeypatch.setattr(session, "stop_session", lambda opened: None)
 
 
 @pytest.fixture(scope="session")

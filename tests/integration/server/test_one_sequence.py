@@ -9,7 +9,7 @@ import pytest
 
 from headrace.wire.filters import parse_shard
 from tests.events import ids, streaming
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 from tests.servers import Feed
 
 KEYS = [f"object-{number}" for number in range(6)]
@@ -84,7 +84,7 @@ class Walk:
 @pytest.mark.parametrize("seed", range(scaled(2)))
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_feed_is_walked_switching_wires_at_random(feed: Feed, name: str, seed: int) -> None:
-    rng = random.Random(f"{name} {seed}")
+    rng = random.Random(f"{SEED} {name} {seed}")
     walk = Walk(feed, rng, FILTERS[name])
     wanted: list[int] = []
     head = steps = 0

@@ -10,6 +10,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
+from headrace.cli.app import main
 from headrace.cli.pipeline_audit import lines_of
 from headrace.errors import FeedRecreated, NothingPublished
 from headrace.pipeline.audit.job import run_audit
@@ -18,9 +19,7 @@ from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.tables.batches import publish_again
 from headrace.pipeline.tables.job import Summary
 from headrace.pipeline.tables.ledger import Ledger, read_published
-from tests import forks
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
-from tests.scenarios.spark_process import MASTER
 from tests.servers import Feed
 
 Run = Callable[..., Summary]
@@ -93,8 +92,9 @@ def test_tables_are_equal_to_the_feed_at_their_moment(
     assert all(table.feed == table.published for table in found.tables)
 
 
+@pytest.mark.usefixtures("shared_spark")
 def test_the_command_names_what_differs(
-    spark: SparkSession, source: SourceTables, run: Run, feed: Feed, to: str
+    spark: SparkSession, source: SourceTables, run: Run, to: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(source)
     run()
@@ -102,11 +102,18 @@ def test_the_command_names_what_differs(
     accounts.update("id = 7", {"balance": "7.51"})
     accounts.delete("id = 9")
     publish_what_is_there(to)
-    command = [*forks.HEADRACE, "pipeline", "audit", "--to", to, "--json"]
-    command += ["--server", feed.server.url, *MASTER, "--scratch", str(Path(to).parent)]
-    ended = forks.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode == 1, ended.stderr
-    found = msgspec.json.decode(ended.stdout, type=Audit)
+    words = [
+        "pipeline",
+        "audit",
+        "--to",
+        to,
+        "--server",
+        source.feed.server.url,
+        "--scratch",
+        str(Path(to).parent),
+    ]
+    assert main([*words, "--json"]) == 1
+    found = msgspec.json.decode(capsys.readouterr().out, type=Audit)
     assert not found.equal
     assert verdict(found).equal
     table = verdict(found, "main", "accounts")

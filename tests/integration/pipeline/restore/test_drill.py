@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,7 +27,6 @@ from headrace.pipeline.restore.outcome import Outcome
 from headrace.simple import json_codec
 from headrace.simple.message import Ddl, MessageType
 from headrace.simple.schema import TableSchema
-from tests import forks
 from tests.integration.pipeline.restore.history import ORDERS, VM, History, delete, put, small_history
 from tests.integration.pipeline.restore.restoring import keys_in, restored
 from tests.unit.pipeline.restore.test_clearing import schema
@@ -66,14 +65,14 @@ def test_random_moments_are_equal(
         told = lines_of(report)
         assert f"recovery time {document['restore-seconds']:.1f} s" in told[1]
         assert f"{document['recovery-point-seconds']:,.0f} s ago" in told[2]
-    again = drill(spark, str(archive), seed=2, scratch=str(scratch))
-    assert again.asked_lsn == reports[1].asked_lsn
-    assert len({one.asked_lsn for one in reports}) > 1
+    # A seed's moment is the same again, whenever and wherever it is asked for.
+    asked = [history.appends[0].lsns[1], history.appends[9].lsns[0]]
+    assert [one.asked_lsn for one in reports] == [str(one) for one in asked]
     assert list(scratch.iterdir()) == []
     # No prune takes anything away while the log is folded.
     assert {(who.partition(",")[0], start) for who, start in held} == {("drill", ZERO)}
     assert sorted(archive.iterdir()) == before
-    assert lines_of(again)[0].endswith("equal")
+    assert lines_of(reports[0])[0].endswith("equal")
 
 
 def statement(kind: MessageType, table: str, after: TableSchema) -> Change:
@@ -93,14 +92,12 @@ def test_statements_of_a_captured_feed(spark: SparkSession, tmp_path: Path) -> N
     history.append(ORDERS, statement(MessageType.TRUNCATE, "w", schema("w")), put("w2", 2, table=w), ts=6)
     history.write(archive, 2, 4)
     # While the renamed table stands, the log itself shows that its keys are no exact state. Once it is gone they are.
-    for number, orders in ((3, set()), (5, {b"w2"})):
-        last, out = history.appends[number].lsns[-1], tmp_path / f"out-{number}"
-        outcome = restored(spark, archive, out, last, allow_incomplete=True)
-        found = {(feed, key) for feed, key in keys_in(spark, out)}
-        assert found == {(VM, b"kept"), *((ORDERS, key) for key in orders)}
-        source = source_of(Archive.read(str(archive)), last)
-        assert compared(source, outcome, tmp_path) == (len(found), 0, [])
-    # The seed's moment is the first of these two.
+    last, out = history.appends[5].lsns[-1], tmp_path / "out"
+    outcome = restored(spark, archive, out, last, allow_incomplete=True)
+    assert set(keys_in(spark, out)) == {(VM, b"kept"), (ORDERS, b"w2")}
+    source = source_of(Archive.read(str(archive)), last)
+    assert compared(source, outcome, tmp_path) == (2, 0, [])
+    # The seed's moment is before it is gone.
     report = drill(spark, str(archive), seed=10, scratch=str(tmp_path))
     assert (report.asked_lsn, report.left_out) == (str(history.appends[3].lsns[-1]), [ORDERS])
     assert (report.equal, report.feeds, report.keys) == (True, 1, 1)
@@ -116,22 +113,29 @@ def test_an_archive_that_a_prune_took(tmp_path: Path) -> None:
         source_of(Archive.read(str(tmp_path)), history.appends[-1].lsns[-1])
 
 
-@pytest.mark.parametrize("part_bytes", [spill.PART_BYTES, 200])
-def test_what_differs_is_named(
-    spark: SparkSession, tmp_path: Path, part_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spill, "PART_BYTES", part_bytes)
+def test_what_differs_is_named(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history, archive, out = small_history(), tmp_path / "wal", tmp_path / "out"
     history.write(archive, 3, 6, 9)
     last = history.appends[-1].lsns[-1]
     outcome = restored(spark, archive, out, last)
     source = source_of(Archive.read(str(archive)), last)
-    assert compared(source, outcome, tmp_path) == (len(history.at(last)), 0, [])
+
+    def found_in(outcome: Outcome) -> Comparison:
+        """What is found, whether the log is folded in one part or in several."""
+        with monkeypatch.context() as patched:
+            patched.setattr(spill, "PART_BYTES", 200)
+            in_parts = compared(source, outcome, tmp_path)
+        in_one = compared(source, outcome, tmp_path)
+        assert (in_parts.keys, in_parts.differing) == (in_one.keys, in_one.differing)
+        assert by_name(in_parts.differences) == by_name(in_one.differences)
+        return in_one
+
+    assert found_in(outcome) == (len(history.at(last)), 0, [])
     # A feed that the restore lost is a difference, however the restore calls it: its keys tell its rows apart.
     lost = msgspec.structs.replace(outcome, feeds=[one for one in outcome.feeds if one.feed != VM])
     shutil.copytree(out, tmp_path / "lost", ignore=shutil.ignore_patterns("feed=vmapi*"))
     lost = msgspec.structs.replace(lost, out=str(tmp_path / "lost"))
-    missing = compared(source, lost, tmp_path).differences
+    missing = found_in(lost).differences
     assert {(one.feed, one.restored, one.log) for one in missing} == {(VM, False, True)}
     assert len(missing) == sum(name[0] == VM for name in history.at(last))
     for path in (out / "feed=vmapi%3A%3Avm").glob("*.parquet"):
@@ -142,12 +146,16 @@ def test_what_differs_is_named(
             pq.write_table(
                 table.from_pylist([*changed, rows[0] | {"key": b"more"}], schema=table.schema), path
             )
-    found = compared(source, outcome, tmp_path)
+    found = found_in(outcome)
     assert (found.keys, found.differing) == (len(history.at(last)), 2)
-    assert sorted(found.differences, key=lambda one: one.key) == [
+    assert by_name(found.differences) == [
         Difference(feed=VM, key="more", restored=True, log=False),
         Difference(feed=VM, key="tx", restored=True, log=True),
     ]
+
+
+def by_name(found: Sequence[Difference]) -> list[Difference]:
+    return sorted(found, key=lambda one: (one.feed, one.key))
 
 
 def test_an_archive_without_a_window(
@@ -172,20 +180,18 @@ def test_the_recovery_point_is_what_can_be_restored(tmp_path: Path) -> None:
     assert newest_restorable(Archive.read(str(tmp_path))) == history.appends[5].lsns[-1]
 
 
-def test_a_drill_that_compared_nothing_did_not_go_well(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("shared_spark")
+def test_a_drill_that_compared_nothing_did_not_go_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     archive = tmp_path / "wal"
     history = History()
     history.append(VM, put("a", 1), delete("a"), ts=1)
     history.write(archive)
-    report = drill(spark, str(archive), seed=1, scratch=str(tmp_path))
-    assert (report.feeds, report.keys, report.differing, report.equal) == (1, 0, 0, False)
-    assert lines_of(report)[0].endswith("0 keys of 1 feeds, NOTHING COMPARED")
-    words = ["wal", "drill", "--wal-dir", str(archive), "--scratch", str(tmp_path), "--master", "local[1]"]
-    done = forks.run([*forks.HEADRACE, *words], check=False, stdout=subprocess.PIPE, text=True)
-    assert done.returncode == 1
+    assert main(["wal", "drill", "--wal-dir", str(archive), "--scratch", str(tmp_path)]) == 1
     # Nobody watches, and yet it is told: cron mails it.
-    first, recovery_time, recovery_point = done.stdout.splitlines()
-    assert first.endswith("NOTHING COMPARED")
+    first, recovery_time, recovery_point = capsys.readouterr().out.splitlines()
+    assert first.endswith(": 0 keys of 1 feeds, NOTHING COMPARED")
     assert re.fullmatch(r"recovery time \d+\.\d s for \d+\.\d MB, [\d.]+ MB/s", recovery_time)
     last = history.appends[-1].lsns[-1]
     assert re.fullmatch(rf"recovery point: .* -?[\d,]+ s ago, at lsn={re.escape(str(last))}", recovery_point)

@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.cli.wal_options import MomentOptions
+from headrace.pipeline.restore.job import Kind, Request, planned, restore
 from headrace.pipeline.tables.job import read_tables
 from tests.integration.pipeline.restore.history import ORDERS, VM
-from tests.integration.pipeline.restore.restoring import keys_in, restored
+from tests.integration.pipeline.restore.restoring import keys_in
 from tests.integration.pipeline.restore.simple_history import SOURCE_MS, SimpleHistory, small_shop
 
 
@@ -32,27 +33,34 @@ def source_time(ms: int) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03}+02:00"
 
 
+def request_of(archive: Path, out: Path, moment: MomentOptions, kind: Kind = Kind.KV) -> Request:
+    return Request(str(archive), moment.asked(), str(out), kind)
+
+
 def test_to_a_source_time(spark: SparkSession, shop: SimpleHistory, archive: Path, tmp_path: Path) -> None:
     # The fourth row is of second 3. All up to the fifth one's append is in time, the plain feed's row before it too.
-    for ms, rows in ((3999, 4), (2999, 3)):
-        out = tmp_path / f"at-{ms}"
-        outcome = restored(spark, archive, out, MomentOptions(to_source_time=source_time(ms)).asked())
-        last = shop.ends[rows - 1]
-        assert outcome.target_lsn == str(last)
-        assert keys_in(spark, out) == shop.at(last)
-        assert outcome.plan["source-time"].startswith(
+    requests = {
+        rows: request_of(archive, tmp_path / "at", MomentOptions(to_source_time=source_time(ms)))
+        for ms, rows in ((2999, 3), (3999, 4))
+    }
+    for rows, request in requests.items():
+        _, plan = planned(request)
+        assert plan.target_lsn == shop.ends[rows - 1]
+        assert plan.document()["source-time"].startswith(
             datetime.fromtimestamp(SOURCE_MS / 1000 + rows - 1, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         )
+    outcome = restore(spark, requests[4])
+    assert (outcome.target_lsn, outcome.plan) == (str(shop.ends[3]), planned(requests[4])[1].document())
+    assert keys_in(spark, tmp_path / "at") == shop.at(shop.ends[3])
 
 
 def test_to_a_commit_ts(spark: SparkSession, shop: SimpleHistory, archive: Path, tmp_path: Path) -> None:
     # Between the commitTs of the third row and the fourth's, which deletes.
-    asked = MomentOptions(to_commit_ts=shop.commit_times[3] - 1, feed=ORDERS).asked()
-    outcome = restored(spark, archive, tmp_path / "tables", asked, kind="tables")
+    at = MomentOptions(to_commit_ts=shop.commit_times[3] - 1, feed=ORDERS)
+    outcome = restore(spark, request_of(archive, tmp_path / "tables", at, Kind.TABLES))
     assert outcome.target_lsn == str(shop.ends[2])
     assert [(one.feed, one.sequence_id) for one in outcome.feeds] == [(ORDERS, 4), (VM, 3)]
     found = read_tables(spark, str(tmp_path / "tables" / "orders"))["shop", "items"].collect()
     assert {row["id"]: row["word"] for row in found} == shop.rows[2] == {1: "c", 2: "b"}
-    asked = MomentOptions(to_commit_ts=shop.commit_times[3], feed=ORDERS).asked()
-    assert restored(spark, archive, tmp_path / "kv", asked).target_lsn == str(shop.ends[3])
-    assert keys_in(spark, tmp_path / "kv") == shop.at(shop.ends[3])
+    behind = MomentOptions(to_commit_ts=shop.commit_times[3], feed=ORDERS)
+    assert planned(request_of(archive, tmp_path / "kv", behind))[1].target_lsn == shop.ends[3]

@@ -83,7 +83,7 @@ def test_an_attached_table_in_the_middle_of_its_copy_is_not_whole(
     source.put("good", {"id": 1})
     source.schema("large", ID, column("n", "int64"))
     source.control("copy-begin", "large")
-    begun = source.commit()
+    source.commit()
     places = []
     for number in range(3):
         source.put("large", {"id": number, "n": number}, copy=True)
@@ -97,9 +97,10 @@ def test_an_attached_table_in_the_middle_of_its_copy_is_not_whole(
     archive = tmp_path / "wal"
     archive_of(feed.server.url, feed.name, archive, places[1])
     create_base(spark, str(archive), at=lsn_at(feed.server.url, feed.name, places[1]), buckets=2)
-    for place, rows in ((begun, None), (places[0], None), (places[2], None), (ended, 3), (again, None)):
+    # Without the base, and with it.
+    for place, rows in ((places[0], None), (places[2], None), (ended, 3), (again, None)):
         at, out = lsn_at(feed.server.url, feed.name, place), tmp_path / f"out-{place}"
-        if rows is None:
+        if place == places[2]:
             with pytest.raises(RestoreInexact, match=r"main\.large is not whole .*still being copied"):
                 restored(spark, archive, out, at, kind="tables", entries_max=2)
             assert names_in(out) == []
