@@ -45,8 +45,8 @@ OURS: Final = frozenset(
 )
 """What is imported anew in each fork."""
 READY: Final = (
-    "cryptography", "fsspec", "google.protobuf", "google_crc32c", "grpc.aio", "hypothesis.stateful", "jwt", "starlette.applications",
-    "msgspec", "numpy", "psycopg", "pyarrow.compute", "structlog", "uvicorn",
+    "cryptography", "fsspec", "google.protobuf", "google_crc32c", "grpc.aio", "hypothesis.stateful", "jwt", "msgspec",
+    "numpy", "psycopg", "pyarrow.compute", "starlette.applications", "structlog", "uvicorn",
 )  # fmt: skip
 """What is imported before the forks."""
 _CHECKED_OUT: Final = frozenset({CHECKOUT, CHECKOUT / "src"})
@@ -108,22 +108,19 @@ def main(words: Sequence[str] | None = None) -> int:
         if asked.unchanged:
             found, said = _ran(copy, sorted({test for one in chosen for test in one.found_by}))
             if found:
-                print(f"fails without any fault: {found}\n{said}")
+                _say(f"fails without any fault: {found}\n{said}")
                 return 1
         for mutant in chosen:
             outcome = _planted(copy, mutant)
             outcomes.append(outcome)
-            print(
-                f"{mutant.patch.stem}: {outcome.found_by or 'NOT FOUND'} ({outcome.seconds:.0f} s)",
-                flush=True,
-            )
+            _say(f"{mutant.patch.stem}: {outcome.found_by or 'NOT FOUND'} ({outcome.seconds:.0f} s)")
             if not outcome.found_by:
-                print(f"  {mutant.title}\n{outcome.said}", flush=True)
+                _say(f"  {mutant.title}\n{outcome.said}")
     if asked.json is not None:
         told = {one.mutant.patch.stem: {"found-by": one.found_by, "s": one.seconds} for one in outcomes}
         asked.json.write_text(json.dumps(told, indent=1) + "\n")
     missed = sum(not one.found_by for one in outcomes)
-    print(f"{len(outcomes)} faults planted, {missed} not found")
+    _say(f"{len(outcomes)} faults planted, {missed} not found")
     return 1 if missed or not outcomes else 0
 
 
@@ -217,6 +214,11 @@ def _become_pytest(copy: Path, tests: Sequence[str], said: Path) -> None:
     sys.dont_write_bytecode = False
     ready = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis, which asserts nothing of ours
     sys.exit(pytest.main([*ready, "-q", "-x", "-p", "no:cacheprovider", "--timeout", "120", *tests]))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
