@@ -131,10 +131,15 @@ def _copied() -> Iterator[Path]:
         copy = Path(folder)
         listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         known = subprocess.run(listing, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-        for name in filter(None, known.split("\0")):
-            if (CHECKOUT / name).is_file():
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(CHECKOUT / name, copy / name)
+        names = [name for name in known.split("\0") if (CHECKOUT / name).is_file()]
+        for name in names:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(CHECKOUT / name, copy / name)
+        for inside in {Path(name).parent / "__pycache__" for name in names}:
+            if (
+                CHECKOUT / inside
+            ).is_dir():  # good for the copies too: they have the times of their originals
+                shutil.copytree(CHECKOUT / inside, copy / inside)
         (copy / ".venv").symlink_to(CHECKOUT / ".venv")
         command = [sys.executable, "-c", "import headrace; print(headrace.__file__)"]
         found = subprocess.run(
