@@ -19,7 +19,7 @@ from headrace.log.log import Log
 from tests.bench import Bench
 from tests.fault.appender import FEEDS, SEGMENT_BYTES, value_of
 from tests.fault.journals import opened, snapshot
-from tests.scale import scaled
+from tests.scale import SEED, scaled
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,13 +46,11 @@ def lines(child: subprocess.Popen[str], most: int) -> Iterator[str]:
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    sys.stdout.write(f"seed {seed}\n")
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     folder = tmp_path / "data"
     acknowledged = dict.fromkeys(FEEDS, 0)
     for number in range(scaled(6)):
-        with appender(folder, seed + number) as child:
+        with appender(folder, SEED + number) as child:
             read = list(lines(child, rng.choice((1, 3, 30, 200, 600))))
             os.kill(child.pid, signal.SIGKILL)
             read += lines(child, 1 << 30)  # what it had printed before it died

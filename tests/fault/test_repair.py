@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from headrace.testing.memory import Crash, MemoryDisk, PowerCut
 from headrace.wire.frame import HEADER_SIZE, FrameHeader, FrameKind
 from tests.bench import Bench
 from tests.fault.memory_journals import FOLDER, Truth, made, read_all, walk_all
-from tests.scale import scaled
+from tests.scale import SEED, scaled, sized
 
 SEGMENTS = {"one segment": 1 << 20, "small segments": 4096}
 
@@ -220,9 +219,7 @@ def test_cut_of_a_journal_that_ends_below_its_mark(truth: Truth) -> None:
 
 
 def test_what_costs_nothing_needs_no_mode(truth: Truth) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    sys.stdout.write(f"seed {seed}\n")
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     disk = truth.disk()
     for header in truth.headers:
         disk.flip(*place(truth, header.position + rng.randrange(HEADER_SIZE)))
@@ -276,11 +273,9 @@ def test_server_that_runs_keeps_the_repair_away(truth: Truth) -> None:
 @pytest.mark.parametrize("mode", [Mode.SKIP, Mode.CUT])
 def test_crash_at_any_step_of_a_repair(truth: Truth, mode: Mode) -> None:
     """Run again, it ends as if nothing had happened; in between no server serves a half mended journal as whole."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    sys.stdout.write(f"seed {seed}\n")
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     frames = [header for header in truth.headers if header.kind == FrameKind.ENTRIES]
-    for _ in range(scaled(120)):
+    for _ in range(scaled(sized(50, soak=120))):
         victims = sorted(rng.sample(frames, rng.randint(1, 2)), key=lambda header: header.position)
         disk = truth.disk(rng)
         for victim in victims:

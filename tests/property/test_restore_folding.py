@@ -100,6 +100,21 @@ def test_any_history_folds_to_what_a_dict_comes_to(
         assert is_same(wanted[row["feed"], row["key"]], row)
 
 
+def test_a_key_of_patches_alone_behind_one_that_went_on_from_the_batch_before() -> None:
+    told = [
+        (b"k", "put", b'{"x":1}'),
+        (b"k", "patch", b'{"y":2}'),
+        (b"l", "patch", b'{"z":3}'),
+        (b"m", "put", b"{}"),
+    ]
+    rows = [
+        {"feed": 0, "key": key, "sequence_id": place, "commit_ts": place << 18, "op": op, "value": value}
+        for place, (key, op, value) in enumerate(told, 1)
+    ]
+    found = [row for batch in state_batches(cut(rows, [1, 3]), FEEDS) for row in batch.to_pylist()]
+    assert sorted((row["key"], row["sequence_id"]) for row in found) == [(b"k", 2), (b"l", 3), (b"m", 4)]
+
+
 def lsn(row: dict[str, Any]) -> str:
     """The LSN of a change."""
     span = span_of(FEEDS[row["feed"]].feed, row["sequence_id"])

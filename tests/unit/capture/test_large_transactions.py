@@ -133,6 +133,23 @@ def test_a_table_is_stopped_behind_those_of_its_rows_that_came_before(
     check_restarts(story, appends, bytes_max)
 
 
+def test_what_was_whole_before_a_stop_does_not_say_that_the_table_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    columns = ("id", "a", "b", "c", "d", "e", "f")
+    monkeypatch.setattr(changes, "_FIELD_BYTES_MAX", a_row_of_many_bytes(Story(), columns) + 30)
+    story = Story(t=columns, u=("id",))
+    story.inserted("shop.u", (0,))
+    story.begin()
+    story.insert("shop.u", (1,))
+    story.insert("shop.t", (1, *(1_000_000_000,) * 6))
+    made = assembler(story)
+    assert [append for event in story.events for append in made.take(event)] == []
+    assert made.tables.stopped
+    (whole,) = made.flush()
+    assert whole.position.stopped == {}
+
+
 @pytest.mark.parametrize("end", ["ROLLBACK", "ROLLBACK TO s"])
 def test_a_table_whose_rows_in_the_feed_are_rolled_back_is_stopped(end: str) -> None:
     story = Story(t=("id",), u=("id",), v=("id",))

@@ -115,4 +115,5 @@ class Court:
                 for sequence_id, stored in enumerate(frame.entries(), frame.header.first_sequence_id):
                     if first <= sequence_id <= last:
                         found.append(StoredEntry(producer, bytes(half_of(stored)), frame.header))
+        assert len(found) == last - first + 1, "a store is asked only for what it has"
         return found

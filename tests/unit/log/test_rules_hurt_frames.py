@@ -25,6 +25,7 @@ def test_retry_of_a_frame_that_was_dropped_is_a_duplicate_and_of_one_that_was_sk
     for hurt in (
         msgspec.structs.replace(gone, lost=(LostRange(2, 2),)),
         msgspec.structs.replace(gone, damaged_sequence_id=2),
+        msgspec.structs.replace(gone, damaged_sequence_id=1),
     ):
         court.tails[FEED] = hurt
         with pytest.raises(OffsetMismatch) as refusal:

@@ -240,6 +240,14 @@ def test_repeat_in_the_group_of_its_original(court: Court) -> None:
     assert court.tail().next_sequence_id == 8
 
 
+def test_repeat_of_what_is_not_the_last_of_its_group(court: Court) -> None:
+    one, other, repeat = court.ask(expecting(FEED, 6, "f"), expecting(FEED, 7, "g"), expecting(FEED, 6, "f"))
+    assert isinstance(one, Appended)
+    assert isinstance(other, Appended)
+    assert isinstance(repeat, Appended)
+    assert (repeat.duplicate, repeat.first_lsn) == (True, one.first_lsn)
+
+
 def test_pipelined_appends_of_one_group_follow_each_other(court: Court) -> None:
     outcomes = court.ask(*[expecting(FEED, 6 + n, f"v{n}") for n in range(5)])
     assert [outcome.first_sequence_id for outcome in outcomes if isinstance(outcome, Appended)] == [

@@ -78,6 +78,13 @@ def test_beyond_next_is_a_gap(
     assert court.tail().quarantine is None
 
 
+def test_next_named_twice_is_a_gap_and_no_duplicate(court: Court) -> None:
+    with pytest.raises(SequenceGap) as refusal:
+        court.append("d", "e", sequence_ids=(66, 66))
+    assert refusal.value.members.items() >= {"index": 1, "expected": 67, "received": 66}.items()
+    assert court.tail().quarantine is None
+
+
 @pytest.mark.parametrize("value", ["c", "other"], ids=["equal bytes", "other bytes"])
 @pytest.mark.parametrize("number", [65, 63, 1])
 def test_below_next_is_a_duplicate_and_quarantine_whatever_the_bytes(

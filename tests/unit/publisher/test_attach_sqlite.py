@@ -234,6 +234,17 @@ def test_changes_that_comparison_would_miss(app: sqlite3.Connection, source: Sql
     assert [row.changed for row in data_rows(drain(source))] == [("t",), ("v",), ()]
 
 
+def test_keys_that_their_column_takes_for_equal_are_two(
+    app: sqlite3.Connection, source: SqliteSource
+) -> None:
+    app.execute("CREATE TABLE n (k TEXT COLLATE NOCASE NOT NULL, v)")
+    app.execute("CREATE UNIQUE INDEX exact ON n (k COLLATE BINARY)")
+    attach(source, "n", key=("k",), copy=False)
+    app.execute("INSERT INTO n VALUES ('a', 1)")
+    app.execute("UPDATE n SET k = 'A'")
+    assert [row[:2] for row in relayed(source)] == [("put", '["a"]'), ("delete", '["a"]'), ("put", '["A"]')]
+
+
 def test_columns_left_out_and_masked(app: sqlite3.Connection, source: SqliteSource) -> None:
     app.execute("CREATE TABLE person (id INTEGER PRIMARY KEY, name TEXT, ssn INTEGER, seen TEXT)")
     app.execute("INSERT INTO person VALUES (1, 'a', 123, 'x')")

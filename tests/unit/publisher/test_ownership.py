@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.errors import (
     AgentFenced,
@@ -14,11 +16,12 @@ from headrace.errors import (
     FeedRecreated,
     HeadraceError,
     OutboxBehindFeed,
+    SourceUnavailable,
     Usage,
 )
 from headrace.publisher.marked import RowPlace
 from headrace.publisher.outbox import Outbox
-from headrace.publisher.owner import Alarm, FeedPlace, Owner, Resume, compare
+from headrace.publisher.owner import Alarm, FeedPlace, Owner, Resume, check_unmoved, compare
 from headrace.publisher.sqlite.source import SqliteSource
 from tests.unit.publisher.outboxes import (
     AGENT,
@@ -40,6 +43,13 @@ FRESH = Owner(
     feed=FEED, agent_id="", epoch=0, incarnation=None, next_sequence_id=0, processed_next=0, kept_from=0,
     alarm=None, accepted=None,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("moved", [{"incarnation": "B"}, {"next_sequence_id": 19}, {"processed_next": 14}])
+def test_an_outbox_that_is_not_where_its_agent_left_it_is_compared_anew(moved: dict[str, Any]) -> None:
+    assert check_unmoved(OWNER, FEED, AGENT, 3, OWNER) == OWNER
+    with pytest.raises(SourceUnavailable, match="not where this agent left it"):
+        check_unmoved(replace(OWNER, **moved), FEED, AGENT, 3, OWNER)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,20 @@ def test_what_was_posted_is_not_noted_in_a_restored_outbox(
     assert all(not processed for _, _, processed in outbox(app))
 
 
+def test_a_restore_that_takes_back_only_what_was_processed_is_noticed(
+    app: sqlite3.Connection, source: SqliteSource, tmp_path: Path
+) -> None:
+    claim(source)
+    insert(app, "a", 1)
+    source.advance(FEED, AGENT, 1, None, 1)
+    row = source.batch(FEED, AGENT)[-1]
+    back_up(app, tmp_path / "backup.db")
+    source.advance(FEED, AGENT, 1, RowPlace(row.id, row.sequence_id), 1)
+    restore(app, tmp_path / "backup.db")
+    with pytest.raises(SourceUnavailable, match="restored"):
+        source.batch(FEED, AGENT)
+
+
 def test_backup_of_the_very_same_state_goes_on(
     app: sqlite3.Connection, source: SqliteSource, tmp_path: Path
 ) -> None:

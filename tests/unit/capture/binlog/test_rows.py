@@ -14,6 +14,7 @@ from headrace.capture.binlog.event import BinlogColumn, RowsChanged, RowsKind, T
 from headrace.capture.binlog.numeric import decimal_bytes, decimal_reader, float_text
 from headrace.capture.binlog.rows import RowDecoder, Values
 from headrace.capture.binlog.table_map import ColumnType
+from headrace.capture.binlog.temporal import time_reader
 from headrace.errors import BinlogInvalid, BinlogUnsupported, TableStopped
 from headrace.simple.numeric import single_text
 
@@ -115,6 +116,13 @@ def test_a_value_that_is_no_text_stops_its_table() -> None:
         decoded(b"\xfc\1\1\xff", column(T.TINY), text())
 
 
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_the_longest_time(sign: str) -> None:
+    number = 838 << 12 | 59 << 6 | 59
+    data = ((1 << 23) + (-number if sign else number)).to_bytes(3, "big")
+    assert time_reader(0)(data) == f"{sign}838:59:59"
+
+
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
@@ -125,6 +133,7 @@ def test_a_value_that_is_no_text_stops_its_table() -> None:
         (column(T.DATE), (16383 << 9 | 1 << 5 | 1).to_bytes(3, "little")),
         (column(T.TIME2, 2), b"\x80\0\0\xff"),
         (column(T.NEWDECIMAL, 9 << 8), b"\xff\xff\xff\xff"),
+        (column(T.NEWDECIMAL, 9 << 8), (1 << 31 | 10**9).to_bytes(4, "big")),
         (column(T.FLOAT), struct.pack("<f", float("nan"))),
         (column(T.DOUBLE), struct.pack("<d", float("-inf"))),
         (column(T.VARCHAR_COMPRESSED, 100, charset="utf8mb4"), b"\4\x11abc"),

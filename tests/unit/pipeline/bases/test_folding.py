@@ -47,6 +47,15 @@ def test_a_put_takes_the_place_of_all_before_it() -> None:
     assert kept == [(2, "patch", b'{"a":1,"b":2}'), (6, "patch", b'{"d":1}'), (7, "delete", b"{}")]
 
 
+def test_a_feeds_last_entry_is_kept_though_it_is_a_deletion_and_other_keys_stand_behind_it() -> None:
+    told = entries(
+        Change(b'{"a":1}', key=b"z"),
+        Change(b"{}", key=b"b", op=Op.DELETE),
+        Change(b"{}", key=b"a", op=Op.DELETE),
+    )
+    assert [(one.sequence_id, str(one.change.op)) for one in based(told)] == [(1, "put"), (3, "delete")]
+
+
 def test_a_put_with_nulls_and_its_patches_stay_two_entries() -> None:
     told = entries(
         Change(b'{"a":1,"z":null}', key=b"k"),

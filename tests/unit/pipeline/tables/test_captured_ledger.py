@@ -59,6 +59,12 @@ def test_retention_is_held_at_the_first_stop(tmp_path: Path) -> None:
     place = place_of(ledger)
     assert place is not None
     assert (place.sequence_id, place.lsn) == (5, "")
+    later = replace(TABLE, identity=TABLE.identity + 1, stopped=replace(NOTE, after=7))
+    ledger.keep(tables=[TABLE, later])
+    place = place_of(ledger)
+    assert place is not None
+    assert place.sequence_id == 5, "the first of two stops counts"
+    ledger.keep(tables=[TABLE])
     for code in ("sequence-not-available", "table-forgotten", "table-unseen"):
         ledger.update(
             replace(TABLE, stopped=replace(NOTE, code=code))
