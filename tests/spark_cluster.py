@@ -25,13 +25,14 @@ from tests.waiting import wait_until
 
 START_S_MAX: Final = 120.0
 STOP_S_MAX: Final = 60.0
-WORKER_MEMORY: Final = "1g"
-EXECUTOR_MEMORY: Final = "768m"
-"""One executor fits a worker, so that each worker gets one."""
+WORKER_MEMORY: Final = "1800m"
+EXECUTOR_MEMORY: Final = "1000m"
+SECOND_EXECUTOR_MEMORY: Final = "700m"
+"""One executor of each of two sessions fits a worker, but no two of the first, so that each worker gets one of it."""
 
 
 class SparkCluster:
-    """``workers`` workers of one core each."""
+    """``workers`` workers of two cores each: a session that takes one core of each leaves the others to a second one."""
 
     def __init__(self, workers: int = 2) -> None:
         self.folder = Path()
@@ -99,7 +100,7 @@ class SparkCluster:
             "--webui-port",
             str(free_port()),
         ]
-        words += ["--cores", "1", "--memory", WORKER_MEMORY]
+        words += ["--cores", "2", "--memory", WORKER_MEMORY]
         words += ["--work-dir", str(self.folder / f"work-{number}"), self.url]
         return self._start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *words)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from headrace.simple import json_codec
+from headrace.simple import avro_codec, json_codec
 from headrace.simple.assembler import Assembler
 from headrace.simple.message import Watermark
 from headrace.simple.values import Encoding
@@ -34,6 +34,7 @@ class KafkaJob(SparkProcess):
     """``headrace pipeline kafka``; small batches while it runs, so that there are many."""
 
     def __init__(self, folder: Path, server: ServerProcess, broker: Broker, encoding: Encoding) -> None:
+        self.encoding = encoding
         self.topic = f"{TOPIC}-{encoding}"
         config = folder / "changefeed.toml"
         config.write_text(BY_KEY)
@@ -41,7 +42,7 @@ class KafkaJob(SparkProcess):
         words = ["kafka", "--json", "--feed", CaptureProcess.feed, "--server", server.url, "--sink-uri", uri]
         words += ["--config", str(config), "--checkpoint", str(folder / self.topic), *MASTER]
         log = folder / f"{self.topic}.log"
-        super().__init__(folder, words, running=("--max-entries", "500"), spark_log=log)
+        super().__init__(folder, words, running=("--max-entries", "1000"), spark_log=log)
 
 
 class TopicReplica(Replica):
@@ -77,14 +78,15 @@ def messages_in(broker: Broker, topic: str) -> int:
     return 0
 
 
-def last_watermark_sent(broker: Broker, topic: str) -> int:
-    """The time of the WATERMARK that is the last message of partition 0; 0 if another message is."""
+def last_watermark_sent(broker: Broker, job: KafkaJob) -> int:
+    """The time of the WATERMARK that is the last message of the job's partition 0; 0 if another message is."""
+    decode = json_codec.decode if job.encoding is Encoding.JSON else avro_codec.decode
     with looking(broker) as consumer:
-        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
-        consumer.assign([TopicPartition(topic, 0, max(0, end - 1))])
+        end = consumer.get_watermark_offsets(TopicPartition(job.topic, 0), timeout=30)[1]
+        consumer.assign([TopicPartition(job.topic, 0, max(0, end - 1))])
         found = consumer.poll(30)
         value = found.value() if found is not None else None
-        message = json_codec.decode(value) if value is not None else None
+        message = decode(value) if value is not None else None
         return message.commit_ts >> 18 if isinstance(message, Watermark) else 0
 
 

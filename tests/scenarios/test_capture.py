@@ -1,9 +1,9 @@
-"""A MariaDB under load with DDL, a capture killed five times, and a consumer that rebuilds every table from what is told.
+"""A MariaDB under load with DDL, a capture that is killed again and again, and a consumer that rebuilds every table.
 
 While threads write to seven tables and alter them, capture is killed, its connections are cut, and the servers on both sides
 are killed. Then the feed must be the binlog's history, as MariaDB's own tool reads it: no change twice, none missing, in its
 order. And a consumer that knows ``headrace.simple`` alone must hold what the source holds, column by column, by JSON and by
-Avro. HEADRACE_TEST_SCALE kills more often.
+Avro. A soak kills more often.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.simple.message import Watermark
 from headrace.simple.values import Encoding
 from tests.mariadb import CAPTURE_OPTIONS, Server
 from tests.proxy import Proxy
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.scenarios.captured_history import (
     MESSAGES,
     Entry,
@@ -41,10 +41,10 @@ from tests.scenarios.history import seeded
 from tests.servers import Feed, ServerProcess, serving
 
 HIDDEN = "hidden"
-PROGRESS_ENTRIES_MAX = 1000
+PROGRESS_ENTRIES_MAX = sized(400, soak=1000)
 """After so many entries, at most, the next thing happens to the capture."""
 
-STATEMENTS_LEAST = 20
+STATEMENTS_LEAST = sized(10, soak=20)
 """So many statements, at least, the feed must tell of for the test to have tested what it is for."""
 
 _LOGICAL_BITS = 18
@@ -186,7 +186,7 @@ def test_a_consumer_of_simple_messages_rebuilds_every_table(scene: Scene, target
 
 def plan(scene: Scene) -> list[Callable[[], None]]:
     """What happens to the capture, in order: kills, and all else between them."""
-    kills = [scene.kill_capture] * scaled(5)
+    kills = [scene.kill_capture] * scaled(3)
     others = [
         scene.cut_source,
         scene.cut_server,

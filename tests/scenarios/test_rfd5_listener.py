@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scale import scaled
+from tests.scale import SEED, scaled, sized
 from tests.scenarios.listeners import ListenProcess, content, post, told
 from tests.scenarios.watched import WatchedProxy
 from tests.servers import Feed, ServerProcess, serving
@@ -159,21 +159,22 @@ def test_listener_within_the_stored_range_of_a_server_that_stops_and_goes_on(
         assert listener.lines() == content(feed)
 
 
-@pytest.mark.parametrize("seed", range(scaled(1)))
+@pytest.mark.parametrize("number", range(scaled(1)))
 @pytest.mark.parametrize("killed", [False, True], ids=["listener lives", "listener is killed"])
 def test_listener_within_the_stored_range_through_any_order_of_cuts_and_kills(
-    feed: Feed, tmp_path: Path, seed: int, *, killed: bool
+    feed: Feed, tmp_path: Path, number: int, *, killed: bool
 ) -> None:
     """ "A listener-agent is partitioned from sdc-changefeed API and within the stored sequence-id range", again and again:
     resets, cuts, answers that are lost, SIGKILL of server and listener, SIGSTOP of the server. Only a listener that is
     killed may get entries again, and then only from its bookmark on.
     """
     faults = ["reset", "cut", "lose an answer", "kill server", "stop server"] + ["kill listener"] * 2 * killed
+    seed = SEED + number
     rng = random.Random(seed)
     server, total = feed.server, 0
     with watched(server) as proxy, listener_of(feed, tmp_path, proxy) as listener:
         done: list[str] = []
-        for _ in range(12):
+        for _ in range(sized(8, soak=12)):
             post(feed, total + 1, total + 150)
             total += 150
             done.append(rng.choice(faults))

@@ -47,7 +47,7 @@ def kill_under(
     server: ServerProcess, clients: Sequence[Client], history: History, rng: random.Random
 ) -> None:
     """Kill the server some times while the clients get on, let them end, and judge what they saw."""
-    for _ in range(scaled(6)):
+    for _ in range(scaled(3)):
         progress(clients, history, rng.randint(1, 60))
         server.restart()
     progress(clients, history, 20)

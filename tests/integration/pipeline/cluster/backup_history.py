@@ -20,11 +20,11 @@ from tests.integration.pipeline.restore.history import (
     truncate,
 )
 from tests.kwal import manifest_of, sealed
+from tests.scale import SEED
 
-APPENDS = 120
+APPENDS = 48
 """Of each feed."""
-SEGMENT_APPENDS = 16
-SEED = 2210
+SEGMENT_APPENDS = 12
 
 
 def long_history() -> tuple[History, Lsn, Lsn]:

@@ -1,14 +1,11 @@
-"""A base, two restores and a drill of an archive in one session on a cluster: what a test runs as a program.
+"""A base, two restores and a drill of an archive: jobs of :mod:`tests.integration.pipeline.cluster.cluster_job`.
 
-``python -m tests.integration.pipeline.cluster.backup_job PLAN.json`` writes ``NAME.json`` beside the plan when a step is
-done. Every path of the plan is relative to its folder: on workers it would be another one.
+Every path of the plan is relative to the folder of the program: on workers it would be another one.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -19,18 +16,14 @@ from headrace.pipeline.bases.making import create_base
 from headrace.pipeline.drill.job import Report, drill
 from headrace.pipeline.restore.job import Kind, Request, restore
 from headrace.pipeline.restore.outcome import Outcome
-from headrace.pipeline.session import SessionSettings, open_session, stop_session
 from headrace.wire.base_manifest import BaseManifest
 
 SEED = 5
 
 
 class BackupPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """``base`` and ``target``: LSNs. ``tables``: the feed whose tables are restored. ``fsspec``: how workers find S3."""
+    """``base`` and ``target``: LSNs. ``tables``: the feed whose tables are restored."""
 
-    master: str
-    executor_memory: str
-    fsspec: str
     archive: str
     identity: str
     base: str
@@ -50,7 +43,7 @@ def run_kv(spark: SparkSession, plan: BackupPlan) -> Outcome:
 
 def run_tables(spark: SparkSession, plan: BackupPlan) -> Outcome:
     """Restore tables, in several batches."""
-    return restore(spark, _request(plan, Kind.TABLES)._replace(feeds=(plan.tables,), entries_max=200))
+    return restore(spark, _request(plan, Kind.TABLES)._replace(feeds=(plan.tables,), entries_max=100))
 
 
 def run_drill(spark: SparkSession, plan: BackupPlan) -> Report:
@@ -70,30 +63,3 @@ def _request(plan: BackupPlan, kind: Kind) -> Request:
 
 Step = Callable[[SparkSession, BackupPlan], msgspec.Struct]
 STEPS: dict[str, Step] = {"base": run_base, "kv": run_kv, "tables": run_tables, "drill": run_drill}
-
-
-def main(file: str) -> None:
-    """Run the steps in their order."""
-    plan = msgspec.json.decode(Path(file).read_bytes(), type=BackupPlan)
-    settings = SessionSettings(
-        log_file=Path("spark.log"),
-        master=plan.master,
-        memory="1g",
-        executor_memory=plan.executor_memory,
-        short_lived=True,
-        more={
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executorEnv.FSSPEC_CONFIG_DIR": plan.fsspec,
-        },
-    )
-    spark = open_session(settings)
-    for name, run in STEPS.items():
-        done = Path(f"{name}.json.new")
-        done.write_bytes(msgspec.json.encode(run(spark, plan)))
-        done.rename(f"{name}.json")
-    stop_session(spark)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

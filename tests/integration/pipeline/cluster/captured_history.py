@@ -18,13 +18,15 @@ from tests.integration.pipeline.kafka.captured_feed import (
     schema_entry,
     watermark,
 )
+from tests.scale import SEED
 from tests.servers import Feed
 from tests.simple_tables import column, insert, table
 from tests.simple_topic import Rows, Tables
 
-STEPS = 14
+STEPS = 8
+BULK_STEPS = 14
 BULK = "bulk"
-BULK_ROWS = 15_000
+BULK_ROWS = 6_000
 BULK_ROW_BYTES = 2_000
 """With so many of these a write takes long enough to be met."""
 
@@ -45,7 +47,7 @@ class Statements(History):
 
 def captured_history(feed: Feed) -> History:
     """A history of rows and statements in the feed, and a table with a column that Delta has nothing for."""
-    chance = random.Random(144)  # every kind of statement in few steps
+    chance = random.Random(174)  # every kind of statement in few steps
     history = Statements(chance)
     for _ in range(STEPS):
         history.step()
@@ -69,11 +71,11 @@ def bulk_history(feed: Feed) -> Tables:
     bulk = table(f"shop.{BULK}", "id", column("name", "varchar"), version=1, table_id=99, key=("id",))
     images: Rows = {str(at): {"id": str(at), "name": "x" * BULK_ROW_BYTES} for at in range(BULK_ROWS)}
     rows = [row_entry(insert(bulk, 2 + at // 10, **image)) for at, image in enumerate(images.values())]
-    chance = random.Random(145)  # repeatable
+    chance = random.Random(SEED)
     history = History(chance)
     history.commit_ts = 2 + BULK_ROWS
     append(feed, [schema_entry(bulk), *rows, watermark(history.commit_ts)])
-    for _ in range(STEPS):
+    for _ in range(BULK_STEPS):
         history.step()
     CapturedFeed(feed, history, chance).write()
     return history.tables | {BULK: images}

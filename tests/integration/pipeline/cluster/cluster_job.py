@@ -1,14 +1,14 @@
-"""Several jobs in one session on a cluster, one behind the other: what the tests run as a program.
+"""Jobs in one session on a cluster, one behind the other: the program that all tests here share.
 
-``python -m tests.integration.pipeline.cluster.cluster_job PLAN.json`` writes ``NAME.json`` beside the plan when a job is
-done. It runs in the plan's folder, whose relative paths mean nothing to workers.
+``python -m tests.integration.pipeline.cluster.cluster_job SETTINGS.json`` reads names of plans from its stdin, a line each,
+and writes ``NAME.json`` beside a plan when a job of it is done. It runs in the plans' folder, whose relative paths mean
+nothing to workers.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from headrace.pipeline.sink.writer import FeedStreamWriter
 from headrace.pipeline.source.feed import HeadraceSource
 from headrace.pipeline.tables.job import run_tables
 from headrace.pipeline.wal.source import register
+from tests.integration.pipeline.cluster import backup_job
 from tests.integration.pipeline.sink.folder_job import FolderJob
 from tests.waiting import wait_until
 
@@ -38,27 +39,33 @@ LATE_BATCH = 1
 LATE_S_MAX = 60.0
 
 
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the session is made of. ``fsspec``: the folder by which workers find S3."""
+
+    master: str
+    executor_memory: str
+    cores_max: int
+    fsspec: str
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """``jobs``: names of :data:`JOBS`, in their order. ``server`` and ``grpc`` are an open server's.
 
     ``source`` has the options of the other's, which asks for tokens. ``topical``: the feed that goes to ``sink``.
-    ``entries_max``: of a batch of tables.
     """
 
     jobs: tuple[str, ...]
-    master: str
-    executor_memory: str
-    server: str
-    grpc: str
-    captured: str
-    tables: str
-    entries_max: int = 20
+    server: str = ""
+    grpc: str = ""
+    captured: str = ""
+    tables: str = ""
     written: str = ""
     source: dict[str, str] = {}
     archive: str = ""
     topical: str = ""
     sink: str = ""
     changefeed: str = ""
+    backup: backup_job.BackupPlan | None = None
 
 
 class LateSource(HeadraceSource):
@@ -112,7 +119,7 @@ def run_captured(spark: SparkSession, plan: Plan) -> dict[str, Any]:
         to=plan.tables,
         server=plan.server,
         once=True,
-        entries_max=plan.entries_max,
+        entries_max=10,
     )
     return {"batches": summary.batches, "stopped": [one.table[1] for one in summary.stopped]}
 
@@ -129,8 +136,8 @@ def run_reads(spark: SparkSession, plan: Plan) -> dict[str, Any]:
 
 
 def run_audited(spark: SparkSession, plan: Plan) -> dict[str, Any]:
-    """Compare the tables with their feed, folded in small batches on a folder that has a relative path."""
-    found = run_audit(spark, plan.tables, Endpoint(plan.server), scratch=".", entries_max=20)
+    """Compare the tables with their feed, folded on a folder that has a relative path."""
+    found = run_audit(spark, plan.tables, Endpoint(plan.server), scratch=".")
     return {"audit": msgspec.to_builtins(found)}
 
 
@@ -143,19 +150,30 @@ def run_to_kafka(spark: SparkSession, plan: Plan) -> dict[str, Any]:
     return {"batches": summary.batches, "rows": summary.rows}
 
 
+def _of_backup(step: backup_job.Step) -> Callable[[SparkSession, Plan], dict[str, Any]]:
+    def run(spark: SparkSession, plan: Plan) -> dict[str, Any]:
+        assert plan.backup is not None
+        found: dict[str, Any] = msgspec.to_builtins(step(spark, plan.backup))
+        return found
+
+    return run
+
+
 JOBS: dict[str, Callable[[SparkSession, Plan], dict[str, Any]]] = {
     "sink": run_sink,
     "captured": run_captured,
     "reads": run_reads,
     "audit": run_audited,
     "kafka": run_to_kafka,
+    **{name: _of_backup(step) for name, step in backup_job.STEPS.items()},
 }
 
 
 def main(file: str) -> None:
-    """Run the plan's jobs."""
-    plan = msgspec.json.decode(Path(file).read_bytes(), type=Plan)
+    """Run the jobs of each plan that is named, until there are no more."""
+    given = msgspec.json.decode(Path(file).read_bytes(), type=Settings)
     more = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    more |= {"spark.executorEnv.FSSPEC_CONFIG_DIR": given.fsspec, "spark.sql.shuffle.partitions": "2"}
     # A task that takes six seconds gets a second attempt on another worker.
     more |= {
         "spark.speculation": "true",
@@ -165,23 +183,25 @@ def main(file: str) -> None:
     }
     settings = SessionSettings(
         log_file=Path("spark.log"),
-        master=plan.master,
+        master=given.master,
         memory="1g",
-        executor_memory=plan.executor_memory,
+        executor_memory=given.executor_memory,
+        cores_max=given.cores_max,
         kafka=True,
         short_lived=True,
         more=more,
     )
     spark = open_session(settings)
-    began = time.monotonic()
-    for name in plan.jobs:
-        try:
-            found = JOBS[name](spark, plan)
-        except PySparkException as failure:
-            raise error_of(failure) from None
-        done = Path(f"{name}.json.new")
-        done.write_text(json.dumps(found | {"seconds": round(time.monotonic() - began, 1)}))
-        done.rename(f"{name}.json")
+    for line in sys.stdin:
+        plan = msgspec.json.decode(Path(line.strip()).read_bytes(), type=Plan)
+        for name in plan.jobs:
+            try:
+                found = JOBS[name](spark, plan)
+            except PySparkException as failure:
+                raise error_of(failure) from None
+            done = Path(f"{name}.json.new")
+            done.write_text(json.dumps(found))
+            done.rename(f"{name}.json")
     stop_session(spark)
 
 

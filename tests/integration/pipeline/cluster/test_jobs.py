@@ -1,37 +1,124 @@
-"""Several jobs in one session on a real cluster of two workers, each of which dies once: what they make is whole."""
+"""Jobs on a real cluster of two workers, which die in the middle of them: what they make is whole.
+
+All but the command share one session (:class:`tests.integration.pipeline.cluster.programs.Program`).
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import sys
-from collections.abc import Callable, Iterator
+import random
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.backup.verifying.archive_check import verify
+from headrace.pipeline.audit.verdicts import Audit
 from headrace.pipeline.connection import Endpoint
+from headrace.pipeline.restore.out import OUTCOME
+from headrace.pipeline.tables.job import iter_rows, read_tables
+from tests import forks
+from tests.identities import age_identity
 from tests.identity import Issuer
-from tests.integration.pipeline.cluster.captured_history import captured_history, rows_by_table
+from tests.integration.pipeline.cluster.backup_history import long_history, put_archive
+from tests.integration.pipeline.cluster.backup_job import STEPS, BackupPlan
+from tests.integration.pipeline.cluster.captured_history import (
+    BULK_ROWS,
+    bulk_history,
+    captured_history,
+    rows_by_table,
+)
 from tests.integration.pipeline.cluster.cluster_job import LATE_BATCH, Plan
-from tests.integration.pipeline.cluster.programs import END_S_MAX, ROOT, account, published_up_to, running
+from tests.integration.pipeline.cluster.programs import (
+    END_S_MAX,
+    Program,
+    account,
+    published_up_to,
+    running,
+)
+from tests.integration.pipeline.kafka.topic_reader import (
+    Rebuilt,
+    check_first_sendings,
+    messages_in,
+    read_topic,
+)
+from tests.integration.pipeline.restore.history import VM
+from tests.integration.pipeline.restore.restoring import keys_in
 from tests.integration.pipeline.sink.folder_job import FolderJob
 from tests.integration.pipeline.source.queries import archived, oldest, post
+from tests.integration.pipeline.source_tables import ID, SourceTables, column
+from tests.kafka import Broker
+from tests.scale import SEED
 from tests.secured import secured
 from tests.servers import Feed, ServerProcess, serving
-from tests.spark_cluster import EXECUTOR_MEMORY, SparkCluster
+from tests.spark_cluster import SECOND_EXECUTOR_MEMORY, SparkCluster
 from tests.waiting import wait_until
 
-BATCHES, ROWS = 5, 20
+pytestmark = pytest.mark.timeout(3 * END_S_MAX)
+
+BATCHES, ROWS = 4, 20
+TOPIC = "cluster"
+PARTITIONS = 8
+BY_KEY = "[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value'}]"
+LOST_TASK = re.compile(r"Lost task .*(ExecutorLostFailure|FetchFailed)")
+"""What Spark says of a task that ran where a worker died, or read what that one had made."""
 
 
-@pytest.fixture
-def open_server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with serving(tmp_path / "open", grpc=True) as started:
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with serving(tmp_path_factory.mktemp("open"), grpc=True) as started:
         yield started
+
+
+def test_a_sink_captured_tables_and_their_audit_while_workers_die(
+    spark: SparkSession, program: Program, open_server: ServerProcess
+) -> None:
+    """One worker dies while a feed is written, the other one while tables are kept; a task has two attempts at once."""
+    captured, written = Feed(open_server, "captured"), Feed(open_server, "written")
+    assert captured.register().status_code == 200
+    history = captured_history(captured)
+    job = FolderJob(program.folder / "sink", open_server.url, open_server.grpc_address, written.name)
+    for number in range(BATCHES):
+        job.batch(*range(number * ROWS, (number + 1) * ROWS))
+    plan = Plan(
+        jobs=("sink", "captured", "audit"),
+        server=open_server.url,
+        grpc=open_server.grpc_address,
+        captured=captured.name,
+        tables="there",
+        written=written.name,
+    )
+    program.start(plan)
+    # Behind the batch whose task is tried twice.
+    program.comes(lambda: head(written) > ROWS * (LATE_BATCH + 1), what="batches of the sink")
+    assert head(written) < ROWS * BATCHES
+    program.kill_worker(0, before="sink")
+    program.cluster.restart_worker(0)
+    tables = str(program.folder / plan.tables)
+    program.comes(lambda: published_up_to(tables) > 0, what="a first batch of tables")
+    program.kill_worker(1, before="captured")
+    done = program.done()
+    assert done["captured"]["stopped"] == ["odd"]
+    assert done["captured"]["batches"] >= 2
+    rows = {name: found for name, found in history.tables.items() if found}
+    assert rows_by_table(spark, tables) == rows
+    assert [entry["changes"]["n"] for entry in written.entries()] == list(range(BATCHES * ROWS))
+    assert {file.name for file in (program.folder / "sink" / "attempts").iterdir()} >= {"0", "1"}
+    assert "ran" in (program.folder / "marks").read_text()
+    audit = msgspec.convert(done["audit"]["audit"], Audit)
+    assert audit.equal, audit
+    assert {one.table[-1] for one in audit.tables if one.stopped_after is not None} == {"odd"}
+    assert {
+        one.table[-1]: one.feed.rows for one in audit.tables if one.feed is not None and one.feed.rows
+    } == {name: len(found) for name, found in rows.items()}
+
+
+def head(feed: Feed) -> int:
+    answer = feed.server.http.get(f"{feed.path}/tail")
+    return int(answer.json()["next-sequence-id"]) - 1 if answer.status_code == 200 else 0
 
 
 def passed_feed(folder: Path, feed: Feed, endpoint: Endpoint) -> int:
@@ -47,85 +134,138 @@ def passed_feed(folder: Path, feed: Feed, endpoint: Endpoint) -> int:
     return 44
 
 
-def own_python(folder: Path) -> Path:
-    """A Python under another name, which leaves a mark where it ran."""
-    program = folder / "their-python"
-    program.write_text(f'#!/bin/sh\necho ran >> "{folder}/marks"\nexec {shlex.quote(sys.executable)} "$@"\n')
-    program.chmod(0o755)
-    return program
-
-
-@pytest.mark.timeout(3 * END_S_MAX)
-def test_a_sink_captured_tables_and_archives_on_a_cluster_whose_workers_die(
-    spark: SparkSession, cluster: SparkCluster, open_server: ServerProcess, tmp_path: Path
-) -> None:
-    """One worker dies while a feed is written, the other one while tables are kept; a task has two attempts at once."""
-    captured, written = Feed(open_server, "captured"), Feed(open_server, "written")
-    assert captured.register().status_code == 200
-    history = captured_history(captured)
-    job = FolderJob(tmp_path / "sink", open_server.url, open_server.grpc_address, written.name)
-    for number in range(BATCHES):
-        job.batch(*range(number * ROWS, (number + 1) * ROWS))
-    issuer = Issuer()
-    (tmp_path / "token").write_text(issuer.token())
-    with secured(tmp_path / "secured", issuer, args=("--segment-size", "4k"), tls=True) as server:
+def test_a_feed_and_its_archive_are_read_by_relative_paths(program: Program) -> None:
+    folder, issuer = program.folder, Issuer()
+    (folder / "token").write_text(issuer.token())
+    with secured(folder / "secured", issuer, args=("--segment-size", "4k"), tls=True) as server:
         assert server.authority is not None
         kept = Feed(server, "kept")
-        endpoint = Endpoint(server.url, str(tmp_path / "token"), str(server.authority.file))
-        count = passed_feed(tmp_path / "archive", kept, endpoint)
-        plan = Plan(
-            jobs=("sink", "captured", "reads"),
-            master=cluster.url,
-            executor_memory=EXECUTOR_MEMORY,
-            server=open_server.url,
-            grpc=open_server.grpc_address,
-            captured=captured.name,
-            tables=str(tmp_path / "there"),
-            written=written.name,
-            source={
-                "endpoint": server.url,
-                "feeds": kept.name,
-                "token-file": "token",
-                "ca-file": str(server.authority.file.relative_to(tmp_path)),
-                "partition-entries": "15",
-            },
-            archive="archive",
-        )
-        (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan))
-        words = [sys.executable, "-m", "tests.integration.pipeline.cluster.cluster_job", "plan.json"]
-        python, path = own_python(tmp_path), os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        with running(words, tmp_path, PYTHONPATH=path, PYSPARK_PYTHON=str(python)) as process:
-
-            def comes(*, to: Callable[[], bool], what: str) -> None:
-                wait_until(lambda: to() or process.poll() is not None, END_S_MAX, what=what)
-                assert to(), account(cluster, tmp_path)
-
-            # Behind the batch whose task is tried twice.
-            comes(to=lambda: head(written) > ROWS * (LATE_BATCH + 1), what="batches of the sink")
-            assert head(written) < ROWS * BATCHES
-            cluster.kill_worker(0)
-            comes(to=(tmp_path / "sink.json").exists, what="the sink")
-            cluster.restart_worker(0)
-            comes(to=lambda: published_up_to(plan.tables) > 0, what="a first batch of tables")
-            assert not (tmp_path / "captured.json").exists()
-            cluster.kill_worker(1)
-            wait_until(lambda: process.poll() is not None, END_S_MAX, what="the jobs to end")
-            assert process.returncode == 0, account(cluster, tmp_path)
-    done = {
-        name: json.loads((tmp_path / f"{name}.json").read_text()) for name in ("captured", "sink", "reads")
-    }
-    assert done["captured"]["stopped"] == ["odd"]
-    assert done["captured"]["batches"] >= 2
-    assert rows_by_table(spark, plan.tables) == {
-        name: found for name, found in history.tables.items() if found
-    }
-    assert [entry["changes"]["n"] for entry in written.entries()] == list(range(BATCHES * ROWS))
-    assert {file.name for file in (tmp_path / "sink" / "attempts").iterdir()} >= {"0", "1"}
+        endpoint = Endpoint(server.url, str(folder / "token"), str(server.authority.file))
+        count = passed_feed(folder / "archive", kept, endpoint)
+        source = {
+            "endpoint": server.url,
+            "feeds": kept.name,
+            "token-file": "token",
+            "ca-file": str(server.authority.file.relative_to(folder)),
+            "partition-entries": "15",
+        }
+        program.start(Plan(jobs=("reads",), source=source, archive="archive"))
+        done = program.done()
     wanted = [[number, f'{{"n":{number}}}'] for number in range(1, count + 1)]
-    assert done["reads"]["feed"] == done["reads"]["segments"] == wanted
-    assert "ran" in (tmp_path / "marks").read_text()
+    assert done["reads"] == {"feed": wanted, "segments": wanted}
 
 
-def head(feed: Feed) -> int:
-    answer = feed.server.http.get(f"{feed.path}/tail")
-    return int(answer.json()["next-sequence-id"]) - 1 if answer.status_code == 200 else 0
+def test_rows_are_written_to_kafka_while_a_worker_dies(program: Program, open_server: ServerProcess) -> None:
+    topical = Feed(open_server, "topical")
+    assert topical.register().status_code == 200
+    wanted = bulk_history(topical)
+    with Broker() as broker:
+        plan = Plan(
+            jobs=("kafka",),
+            server=open_server.url,
+            topical=topical.name,
+            sink=f"kafka://{broker.address}/{TOPIC}?partition-num={PARTITIONS}",
+            changefeed=BY_KEY,
+        )
+        before = lost_tasks(program)
+        program.start(plan)
+        program.comes(
+            lambda: messages_in(broker.address, TOPIC) > 4 * PARTITIONS, what="schemas and rows in the topic"
+        )
+        broker.pause()  # nothing is written to its end
+        try:
+            program.kill_worker(1, before="kafka")
+        finally:
+            broker.resume()
+        done = program.done()
+        partitions = read_topic(broker.address, TOPIC)
+    assert lost_tasks(program) > before, "a write to Kafka lost tasks"
+    assert done["kafka"]["batches"] == 1
+    assert done["kafka"]["rows"] > BULK_ROWS
+    assert len(partitions) == PARTITIONS
+    assert all(partitions)
+    check_first_sendings(partitions)
+    rebuilt = Rebuilt().read(partitions, random.Random(SEED))
+    assert rebuilt.waiting == 0
+    assert rebuilt.tables == wanted
+
+
+def lost_tasks(program: Program) -> int:
+    return len(LOST_TASK.findall(program.log()))
+
+
+def test_restores_and_a_drill_of_an_archive_in_s3_while_workers_die(
+    spark: SparkSession, program: Program, s3_url: str
+) -> None:
+    """One worker dies while keys are restored, the other one while tables are: nothing of the result differs."""
+    history, base, target = long_history()
+    put_archive(history, s3_url, age_identity(program.folder / "key.txt"))
+    backup = BackupPlan(archive=s3_url, identity="key.txt", base=str(base), target=str(target), tables=VM)
+    program.start(Plan(jobs=tuple(STEPS), backup=backup))
+    for kind, begun, worker in (("kv", "keys", 0), ("tables", "*/*/_delta_log", 1)):
+        out = program.folder / f"out-{kind}"
+        program.comes(
+            lambda: list(out.glob(f"_restoring-*/{begun}")),  # noqa: B023  # called at once
+            what=f"the middle of a restore of {kind}",
+        )
+        program.kill_worker(worker, before=kind)
+        assert not (out / OUTCOME).exists()
+        program.cluster.restart_worker(worker)
+        program.comes(lambda: program.is_done(kind), what=f"a restore of {kind}")  # noqa: B023  # called at once
+    done = program.done()
+    assert [done[kind]["plan"]["base"]["lsn"] for kind in ("kv", "tables")] == [str(base)] * 2
+    wanted = history.at(target)
+    assert keys_in(spark, program.folder / "out-kv") == wanted
+    (feed,) = done["tables"]["feeds"]
+    rows = read_tables(spark, str(program.folder / "out-tables" / feed["folder"]))[()].collect()
+    assert {row["key"]: row["value"] for row in rows} == {
+        key.decode(): row[0].decode() for (name, key), row in wanted.items() if name == VM
+    }
+    assert (done["drill"]["equal"], done["drill"]["left-out"]) == (True, [])
+    assert list(program.folder.glob("headrace-drill-*")) == []
+    assert verify(s3_url, identity=str(program.folder / "key.txt")).findings == []
+
+
+def filled(source: SourceTables) -> int:
+    """Three batches' worth of transactions, each of which moves money; returns the last sequence id."""
+    source.schema("accounts", ID, column("balance", "int64"), column("note", "string"))
+    for number in range(20):
+        source.put("accounts", {"id": number, "balance": 100, "note": f"né {number}"})
+    last = source.commit()
+    for number in range(15):
+        source.put("accounts", {"id": number % 20, "balance": 100 - number, "note": "from"})
+        source.patch("accounts", (number + 1) % 20, {"balance": 100 + number})
+        last = source.commit()
+    source.delete("accounts", 7)
+    source.object("put", "k", {"n": 1})
+    return source.commit() or last
+
+
+def test_the_command_for_tables_while_a_worker_dies(
+    spark: SparkSession, source: SourceTables, cluster: SparkCluster, tmp_path: Path
+) -> None:
+    last = filled(source)
+    url = source.feed.server.url
+    to = str(tmp_path / "there")
+    words = [*forks.HEADRACE, "pipeline", "tables", "--feed", source.feed.name]
+    words += ["--to", to, "--server", url, "--once", "--max-entries", "20", "--json"]
+    words += ["--master", cluster.url, "--memory", "1g", "--executor-memory", SECOND_EXECUTOR_MEMORY]
+    # The name of this machine need not be one that it knows.
+    words += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+    before = set(cluster.executors())
+    with running(words, tmp_path) as job:
+        wait_until(lambda: published_up_to(to) > 0 or job.poll() is not None, END_S_MAX, what="a first batch")
+        assert job.poll() is None, account(cluster, tmp_path)
+        assert len(set(cluster.executors()) - before) >= 2
+        cluster.kill_worker(0)
+        assert published_up_to(to) < last
+        wait_until(lambda: job.poll() is not None, END_S_MAX, what="the job to end")
+    assert job.returncode == 0, account(cluster, tmp_path)
+    assert "Lost executor" in (Path(to) / "_headrace" / "spark.log").read_text()
+    assert json.loads((tmp_path / "output").read_text())["batches"] >= 3
+    assert published_up_to(to) == last
+    found = list(iter_rows(spark, to))
+    rows = [row for table, row in found if table]
+    assert len(rows) == len(source.rows["accounts"])
+    assert {row["id"]: row for row in rows} == source.rows["accounts"]
+    assert [(row["key"], row["value"]) for table, row in found if not table] == [("k", '{"n":1}')]

@@ -1,14 +1,15 @@
-"""A consumer written on ``headrace.simple`` begins anywhere in a topic, with the tables as they were then.
+"""A consumer written on ``headrace.simple`` alone rebuilds the tables of a feed from eight partitions, or begins anywhere.
 
-It comes to the source's tables once BOOTSTRAPs and DDL have told it the schemas. Rows whose schema is not told any more,
-since their table was altered meanwhile, are kept until somebody supplies it: none is guessed at, none is skipped.
+One that begins in the middle has the tables as they were then. It comes to the source's tables once BOOTSTRAPs and DDL have
+told it the schemas. Rows whose schema is not told any more, since their table was altered meanwhile, are kept until somebody
+supplies it: none is guessed at, none is skipped.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,15 +19,17 @@ from headrace.pipeline.kafka.sink import parse_sink
 from headrace.simple.cache import SchemaKey
 from headrace.simple.delivery import Checkpoint, digest_of
 from headrace.simple.message import Bootstrap, Ddl, Dml, Watermark
+from headrace.simple.partition import PartitionRule, placer_of
 from headrace.simple.values import Encoding
 from tests.integration.pipeline.kafka.captured_feed import CapturedFeed, History
 from tests.integration.pipeline.kafka.topic_reader import Rebuilt, Record, read_topic
 from tests.kafka import Broker
-from tests.servers import Feed
+from tests.scale import SEED, sized
+from tests.servers import Feed, ServerProcess
 from tests.simple_topic import Tables, apply, execute
 
 PARTITIONS = 8
-BEGINNINGS = 40
+BEGINNINGS = sized(15, soak=40)
 BY_KEY = "[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value'}]"
 
 
@@ -78,30 +81,110 @@ def told(partitions: Sequence[Sequence[Record]]) -> set[SchemaKey]:
     return {schema.key for schema in schemas if schema is not None}
 
 
-@pytest.mark.parametrize("encoding", list(Encoding))
-def test_a_consumer_begins_anywhere(
-    spark: SparkSession, feed: Feed, broker: Broker, tmp_path: Path, encoding: Encoding
-) -> None:
-    chance = random.Random(11)  # repeatable
+class Sent(NamedTuple):
+    """A history, and the topic that two runs have sent it to.
+
+    ``written``: statements in the feed. ``counts``: those of each run. ``first``: what the first one sent.
+    """
+
+    source: History
+    written: int
+    counts: list[int]
+    first: list[list[Record]]
+    partitions: list[list[Record]]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        Encoding.JSON,
+        pytest.param(
+            Encoding.AVRO, marks=pytest.mark.soak(sibling="test_tables_are_rebuilt_from_eight_partitions")
+        ),
+    ],
+)
+def sent(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    server: ServerProcess,
+    broker: Broker,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Sent:
+    encoding: Encoding = request.param
+    feed = Feed(server, f"middle::{encoding}")
+    assert feed.register().status_code == 200
+    chance = random.Random(11)  # every kind of statement in few steps
     source = History(chance)
     captured = CapturedFeed(feed, source, chance)
     topic = f"middle-{encoding}"
-    words = f"partition-num={PARTITIONS}&encoding-format={encoding}"
-    for steps in (30, 10):
+    uri = f"kafka://{broker.address}/{topic}?partition-num={PARTITIONS}&encoding-format={encoding}"
+    checkpoint = tmp_path_factory.mktemp("middle")
+    counts: list[int] = []
+    first: list[list[Record]] = []
+    for steps, entries_max in ((30, 60), (10, 200_000)):
         for _ in range(steps):
             source.step()
         touch_every_table(source)
         captured.write()
-        run_kafka(
+        summary = run_kafka(
             spark,
             feed=feed.name,
-            sink=parse_sink(f"kafka://{broker.address}/{topic}?{words}", BY_KEY),
-            checkpoint=str(tmp_path / topic),
+            sink=parse_sink(uri, BY_KEY),
+            checkpoint=str(checkpoint),
             server=feed.server.url,
             once=True,
+            entries_max=entries_max,
             retry_s=20,
         )
-    partitions = read_topic(broker.address, topic, encoding)
+        assert summary.topics == {topic: PARTITIONS}
+        counts.append(summary.statements)
+        first = first or read_topic(broker.address, topic, encoding)
+    return Sent(source, captured.statements, counts, first, read_topic(broker.address, topic, encoding))
+
+
+def test_tables_are_rebuilt_from_eight_partitions(sent: Sent) -> None:
+    chance = random.Random(SEED)
+    assert sum(sent.counts) == sent.written, "the second run goes on where the first one ended"
+    rebuilt = Rebuilt().read(sent.partitions, chance)
+    assert rebuilt.tables == sent.source.tables
+    assert rebuilt.statements == sent.source.statements
+    assert rebuilt.waiting == 0
+    for place, records in enumerate(sent.partitions):
+        check_partition(place, records, sent.source)
+    later = [records[len(before) :] for before, records in zip(sent.first, sent.partitions, strict=True)]
+    begun_there = Rebuilt().read(later, chance)
+    assert begun_there.waiting == 0, "who begins with the second run finds the schema of each row there"
+    assert begun_there.statements == rebuilt.statements[sent.counts[0] :]
+
+
+def check_partition(place: int, records: list[Record], source: History) -> None:
+    """Rows and statements are in order of commitTs, each in its place, behind their schema, none behind its WATERMARK."""
+    commit_ts = mark = 0
+    known = set()
+    for record in records:
+        match record.message:
+            case Bootstrap(_, schema):
+                known.add(schema.key)
+            case Watermark(at, _):
+                assert at >= mark
+                mark = at
+            case Ddl() as message:
+                assert message.commit_ts >= commit_ts
+                assert message.commit_ts > mark
+                commit_ts = message.commit_ts
+                if message.table_schema is not None:
+                    known.add(message.table_schema.key)
+            case Dml() as message:
+                assert message.commit_ts >= commit_ts
+                assert message.commit_ts > mark
+                assert message.schema_key in known
+                placer = placer_of(source.every_schema[message.schema_key], PartitionRule.INDEX_VALUE)
+                assert placer.partition_of(message, 8) == place
+                commit_ts = message.commit_ts
+
+
+def test_a_consumer_begins_anywhere(sent: Sent) -> None:
+    chance, source, partitions = random.Random(SEED), sent.source, sent.partitions
     statements = [event for event in source.events if isinstance(event, Ddl)]
     waited = 0
     for _ in range(BEGINNINGS):

@@ -27,12 +27,13 @@ from tests.integration.pipeline.kafka.topic_reader import (
     read_topic,
 )
 from tests.kafka import Broker
+from tests.scale import SEED, sized
 from tests.servers import Feed
 from tests.simple_tables import column, insert, table
 from tests.waiting import wait_until
 
 PARTITIONS = 8
-ROWS = 15_000
+ROWS = sized(5_000, soak=15_000)
 ROW_BYTES = 2_000
 LARGE = 200_000
 """Bytes of a row that fills a batch of Kafka's alone."""
@@ -122,7 +123,7 @@ def test_rows_keep_their_order_when_the_broker_is_away_for_longer_than_a_write_w
     assert isinstance(job.restarts[0].error, BrokerUnavailable)
     partitions = read_topic(broker.address, "outage")
     assert check_first_sendings(partitions) > 0, "the batch was begun again"
-    rebuilt = Rebuilt().read(partitions, random.Random(1))  # repeatable
+    rebuilt = Rebuilt().read(partitions, random.Random(SEED))
     assert rebuilt.waiting == 0
     assert sorted(rebuilt.tables["a"]) == sorted(str(at) for at in range(ROWS + 1))
 

@@ -1,8 +1,7 @@
-"""A feed of Simple messages goes to a real broker; a consumer written on ``headrace.simple`` alone rebuilds its tables."""
+"""A feed of Simple messages goes to topics of a real broker, as settings have it, or is refused by name."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,24 +18,21 @@ from headrace.pipeline.kafka.routing import READ_DDL
 from headrace.pipeline.kafka.schemas import FeedSchemas
 from headrace.pipeline.kafka.sink import parse_sink
 from headrace.simple import json_codec
-from headrace.simple.message import Bootstrap, Ddl, Dml, Watermark
+from headrace.simple.message import Bootstrap, Dml, Watermark
 from headrace.simple.partition import PartitionRule, placer_of
 from headrace.simple.values import Encoding, Image, RowTypes
 from tests.integration.pipeline.kafka.captured_feed import (
-    CapturedFeed,
-    History,
     append,
     row_entry,
     schema_entry,
     watermark,
 )
-from tests.integration.pipeline.kafka.topic_reader import Rebuilt, Record, read_topic
+from tests.integration.pipeline.kafka.topic_reader import read_topic
 from tests.kafka import Broker
 from tests.ports import free_port
 from tests.servers import Feed
 from tests.simple_tables import column, insert, table
 
-BY_KEY = "[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value'}]"
 FANNED_OUT = """
 [filter]
 rules = ["*.*", "!shop.hidden"]
@@ -56,7 +52,7 @@ class Job:
     def __init__(self, spark: SparkSession, feed: Feed, broker: Broker, folder: Path) -> None:
         self.spark, self.feed, self.broker, self.folder = spark, feed, broker, folder
 
-    def run(self, uri: str, config: str = "", *, entries_max: int = 200_000) -> Summary:
+    def run(self, uri: str, config: str = "") -> Summary:
         return run_kafka(
             self.spark,
             feed=self.feed.name,
@@ -64,7 +60,6 @@ class Job:
             checkpoint=str(self.folder / "checkpoint"),
             server=self.feed.server.url,
             once=True,
-            entries_max=entries_max,
             retry_s=20,
         )
 
@@ -72,60 +67,6 @@ class Job:
 @pytest.fixture
 def job(spark: SparkSession, feed: Feed, broker: Broker, tmp_path: Path) -> Job:
     return Job(spark, feed, broker, tmp_path)
-
-
-def test_tables_are_rebuilt_from_eight_partitions(job: Job) -> None:
-    chance = random.Random(7)  # repeatable
-    source = History(chance)
-    captured = CapturedFeed(job.feed, source, chance)
-    counts = []
-    first_run: list[list[Record]] = []
-    for steps, entries_max in ((30, 60), (10, 200_000)):
-        for _ in range(steps):
-            source.step()
-        captured.write()
-        summary = job.run("shop?partition-num=8", BY_KEY, entries_max=entries_max)
-        assert summary.topics == {"shop": 8}
-        counts.append(summary.statements)
-        first_run = first_run or read_topic(job.broker.address, "shop")
-    assert sum(counts) == captured.statements, "the second run goes on where the first one ended"
-    partitions = read_topic(job.broker.address, "shop")
-    rebuilt = Rebuilt().read(partitions, chance)
-    assert rebuilt.tables == source.tables
-    assert rebuilt.statements == source.statements
-    assert rebuilt.waiting == 0
-    for place, records in enumerate(partitions):
-        check_partition(place, records, source)
-    later = [records[len(before) :] for before, records in zip(first_run, partitions, strict=True)]
-    begun_there = Rebuilt().read(later, chance)
-    assert begun_there.waiting == 0, "who begins with the second run finds the schema of each row there"
-    assert begun_there.statements == rebuilt.statements[counts[0] :]
-
-
-def check_partition(place: int, records: list[Record], source: History) -> None:
-    """Rows and statements are in order of commitTs, each in its place, behind their schema, none behind its WATERMARK."""
-    commit_ts = mark = 0
-    known = set()
-    for record in records:
-        match record.message:
-            case Bootstrap(_, schema):
-                known.add(schema.key)
-            case Watermark(at, _):
-                assert at >= mark
-                mark = at
-            case Ddl() as message:
-                assert message.commit_ts >= commit_ts
-                assert message.commit_ts > mark
-                commit_ts = message.commit_ts
-                if message.table_schema is not None:
-                    known.add(message.table_schema.key)
-            case Dml() as message:
-                assert message.commit_ts >= commit_ts
-                assert message.commit_ts > mark
-                assert message.schema_key in known
-                placer = placer_of(source.every_schema[message.schema_key], PartitionRule.INDEX_VALUE)
-                assert placer.partition_of(message, 8) == place
-                commit_ts = message.commit_ts
 
 
 def test_avro_over_several_topics(job: Job) -> None:
