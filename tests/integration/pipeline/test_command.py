@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -48,11 +49,11 @@ def test_a_job_whose_java_is_killed_says_so_and_is_gone_on_with(
         source.put("accounts", {"id": (number + 1) % 10, "balance": 100 + number})
         last = source.commit()
     place = ["--feed", source.feed.name, "--to", to, "--server", source.feed.server.url]
-    words = command("tables", *place, *MASTER, "--memory", "1g", "--once", "--max-entries", "12")
+    words = command("tables", *place, *MASTER, "--memory", "1g", "--once", "--max-entries", "12", "--json")
     output = tmp_path / "output"
 
-    def said() -> list[str]:
-        return output.read_text().splitlines()
+    def said() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in output.read_text().splitlines()]
 
     with output.open("wb") as file:
         process = forks.start(words, stdout=file, stderr=file, start_new_session=True)
@@ -66,21 +67,21 @@ def test_a_job_whose_java_is_killed_says_so_and_is_gone_on_with(
             what="two batches",
         )
         assert process.poll() is None, output.read_text()
-        logged = [json.loads(line) for line in said()]
         os.kill(java_below(process.pid), signal.SIGKILL)
         wait_until(lambda: process.poll() is not None, 120, what="the command to end")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+    *logged, ended = said()
+    assert (process.returncode, ended["code"]) == (1, "spark-ended")
+    assert ended["hint"]
     assert {one["event"] for one in logged} == {"tables begin", "progress"}, "nothing else is said"
     told = [one for one in logged if one["event"] == "progress"]
     assert 0 < told[-1]["sequence-id"] <= last
     assert told[-1]["lag"] > 0
     assert told[-1]["lag-seconds"] > 0
     assert [one["batches"] for one in told] == sorted({one["batches"] for one in told})
-    ended = [line for line in said() if not line.startswith("{")]
-    assert (process.returncode, ended[1:2], len(ended)) == (1, ["code: spark-ended"], 3), said()
     assert published_up_to(to) < last
     run_tables(spark, feed=source.feed.name, to=to, server=source.feed.server.url, once=True)
     assert published_up_to(to) == last

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from datetime import date, datetime
 from pathlib import Path
@@ -213,22 +212,25 @@ def test_a_copy_brings_times_that_the_table_did_not_have(tables: DeltaTables) ->
     assert tables.rows() == [{"id": 2, "a": "x", "day": at}]
 
 
-def test_a_change_of_columns_goes_on_where_it_was_cut(tables: DeltaTables, spark: SparkSession) -> None:
+def test_a_change_of_columns_that_was_cut_goes_on_unless_somebody_else_changed_columns(
+    tables: DeltaTables, spark: SparkSession, tmp_path: Path
+) -> None:
     step = evolution(tables, spark)
     assert len(step.renames) == 3  # by way of a name that no column has
     version = tables.version()
-    spark.sql(f"UPDATE delta.`{tables.folder()}` SET id = id")  # what others may do to a table's files
-    assert tables.version() == version + 1
-    tables.take()
-    assert tables.stopped() == []
-    assert tables.rows() == [{"id": 1, "b": 5, "a": 6, "c": None}]
+    written, altered = (tables.copied(tmp_path / name) for name in ("written", "altered"))
 
+    spark.sql(f"UPDATE delta.`{written.folder()}` SET id = id")  # what others may do to a table's files
+    assert written.version() == version + 1
+    written.take()
+    written.ledger.close()
+    assert written.stopped() == []
+    assert written.rows() == [{"id": 1, "b": 5, "a": 6, "c": None}]
 
-def test_somebody_else_changes_columns_meanwhile(tables: DeltaTables, spark: SparkSession) -> None:
-    evolution(tables, spark)
-    spark.sql(f"ALTER TABLE delta.`{tables.folder()}` ADD COLUMNS (mine INT)")
-    tables.take()
-    (reason,) = tables.stopped()
+    spark.sql(f"ALTER TABLE delta.`{altered.folder()}` ADD COLUMNS (mine INT)")
+    altered.take()
+    altered.ledger.close()
+    (reason,) = altered.stopped()
     assert "ADD COLUMNS, came in the middle of a change of its columns" in reason
 
 
@@ -261,18 +263,17 @@ def test_a_batch_that_was_cut_comes_again_with_another_end(tables: DeltaTables, 
     tables.ledger = Unkept(tables.ledger.to, "shop", "incarnation")
     with pytest.raises(Killed):
         tables.take()
-    tables.ledger.close()
     tables.feed.alter("ADD COLUMN c INT", last)
     tables.feed.row(last, {"id": 4, "b": 1, "a": 2, "c": 3})
-    cut, whole = tables.ledger.to, len(tables.feed.entries)
+    whole = len(tables.feed.entries)
     for way, ends in (("shorter", [4, whole]), ("longer", [whole])):
-        tables.ledger = Ledger(shutil.copytree(cut, tmp_path / way), "shop", "incarnation")
-        assert tables.ledger.reached == reached
+        again = tables.copied(tmp_path / way)
+        assert again.ledger.reached == reached
         for end in ends:
-            tables.take(end)
-        tables.ledger.close()
-        assert tables.stopped() == [], way
-        assert tables.rows() == [
+            again.take(end)
+        again.ledger.close()
+        assert again.stopped() == [], way
+        assert again.rows() == [
             {"id": 1, "b": 5, "a": 6, "c": None},
             {"id": 2, "b": 7, "a": 8, "c": None},
             {"id": 3, "b": 9, "a": 0, "c": None},
