@@ -27,8 +27,8 @@ from tests.stuck import WITHIN, stalled, wait_over, wait_state, wait_stuck
 from tests.waiting import wait_until
 
 SPARK_WITHIN = 240.0
-STALLED_AFTER = "10s"
-"""On a busy machine a batch may be late enough to be called stuck for a while: that passes."""
+STALLED_AFTER = "15s"
+"""On a busy machine a batch may be late enough to be called stuck: then its query is started again, which is told too."""
 
 
 def java_of(pid: int) -> int:
@@ -103,7 +103,8 @@ def test_a_job_tells_what_it_did_and_that_its_java_stands_still(
         told = Numbers(server, shown["name"])
         told.wait("rows_total", first)
         assert told.of("batches_total") == 1
-        assert told.of("restarts_total") == 0
+        said = (tmp_path / "output").read_text()
+        told.wait("restarts_total", said.count("the query failed and is started again"))
         source.put("accounts", {"id": 1, "balance": 2})
         source.put("accounts", {"id": 2, "balance": 2})
         second = source.commit()
