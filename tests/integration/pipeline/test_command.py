@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -52,9 +51,6 @@ def test_a_job_whose_java_is_killed_says_so_and_is_gone_on_with(
     words = command("tables", *place, *MASTER, "--memory", "1g", "--once", "--max-entries", "12", "--json")
     output = tmp_path / "output"
 
-    def said() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in output.read_text().splitlines()]
-
     with output.open("wb") as file:
         process = forks.start(words, stdout=file, stderr=file, start_new_session=True)
     try:
@@ -73,7 +69,9 @@ def test_a_job_whose_java_is_killed_says_so_and_is_gone_on_with(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    *logged, ended = said()
+    lines = output.read_text().splitlines()
+    assert [line for line in lines if not line.startswith("{")] == [], "nothing but documents is said"
+    *logged, ended = (json.loads(line) for line in lines)
     assert (process.returncode, ended["code"]) == (1, "spark-ended")
     assert ended["hint"]
     assert {one["event"] for one in logged} == {"tables begin", "progress"}, "nothing else is said"
