@@ -184,14 +184,24 @@ def _keep_out_of_the_way(spark: SparkSession, log_file: Path) -> None:
         root.removeFilter(before)
         before.file.close()
     root.addFilter(Py4jApart(log_file))
+    _send_to(log_file, logging.getLogger("py4j"))
     # Its thread prints a traceback when Java ends, which whoever asks Spark next is told in words.
     accumulators: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if accumulators is not None:
         accumulators.handle_error = lambda request, address: None
 
 
+def _send_to(log_file: Path, logger: logging.Logger) -> None:
+    """Have what is logged there or below written into the file alone, in place of the one that it went to before."""
+    for before in [one for one in logger.handlers if isinstance(one, logging.FileHandler)]:
+        logger.removeHandler(before)
+        before.close()
+    logger.addHandler(logging.FileHandler(log_file, delay=True))
+    logger.propagate = False  # a handler of the root logger's prints it, and py4j itself gives it one
+
+
 class Py4jApart(logging.Filter):
-    """Writes what py4j logs into a file. It logs on the root logger, whose other users must not be in its way."""
+    """Writes what py4j logs into a file, on the root logger, whose other users must not be in its way."""
 
     def __init__(self, log_file: Path) -> None:
         super().__init__()

@@ -77,7 +77,7 @@ def to(tmp_path: Path) -> str:
 def run(spark: SparkSession, feed: Feed, to: str) -> Run:
     """Bring the tables of the feed up to its head."""
 
-    def once(*, server: str = "", entries_max: int = 1_000_000) -> Summary:
+    def once(*, server: str = "", to: str = to, entries_max: int = 1_000_000) -> Summary:
         return run_tables(
             spark,
             feed=feed.name,

@@ -1,4 +1,4 @@
-"""``headrace pipeline tables`` as a process: killed with SIGKILL in the middle, and gone on with by another one."""
+"""``headrace pipeline tables`` as a process: its Java is killed with SIGKILL in the middle, and another one goes on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,14 @@ def published_up_to(to: str) -> int:
     return found.sequence_id if found is not None else 0
 
 
-def test_a_job_that_is_killed_is_gone_on_with(
+def java_below(pid: int) -> int:
+    """The Java that a command has started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (java,) = [one for one in children if "java" in Path(f"/proc/{one}/cmdline").read_text()]
+    return int(java)
+
+
+def test_a_job_whose_java_is_killed_says_so_and_is_gone_on_with(
     spark: SparkSession, source: SourceTables, to: str, tmp_path: Path
 ) -> None:
     source.schema("accounts", ID, column("balance", "int64"))
@@ -43,19 +50,30 @@ def test_a_job_that_is_killed_is_gone_on_with(
     place = ["--feed", source.feed.name, "--to", to, "--server", source.feed.server.url]
     words = command("tables", *place, *MASTER, "--memory", "1g", "--once", "--max-entries", "12", "--json")
     output = tmp_path / "output"
+
     with output.open("wb") as file:
         process = forks.start(words, stdout=file, stderr=file, start_new_session=True)
     try:
         wait_until(
-            lambda: (published_up_to(to) > first and output.read_text()) or process.poll() is not None,
+            lambda: (
+                (published_up_to(to) > first and "progress" in output.read_text())
+                or process.poll() is not None
+            ),
             240,
             what="two batches",
         )
         assert process.poll() is None, output.read_text()
+        os.kill(java_below(process.pid), signal.SIGKILL)
+        wait_until(lambda: process.poll() is not None, 120, what="the command to end")
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    logged = [json.loads(line) for line in output.read_text().splitlines()]
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    lines = output.read_text().splitlines()
+    assert [line for line in lines if not line.startswith("{")] == [], "nothing but documents is said"
+    *logged, ended = (json.loads(line) for line in lines)
+    assert (process.returncode, ended["code"]) == (1, "spark-ended")
+    assert ended["hint"]
     assert {one["event"] for one in logged} == {"tables begin", "progress"}, "nothing else is said"
     told = [one for one in logged if one["event"] == "progress"]
     assert 0 < told[-1]["sequence-id"] <= last
@@ -93,12 +111,12 @@ def test_a_job_follows_the_feed_until_it_is_stopped(
             assert job.is_alive()
             source.object("put", "k", {"n": number})
             last = source.commit()
+        wait_for(last)
     finally:
         stop.set()
         job.join(120)
-    assert done[0].batches >= 2
+    assert done[0].batches >= 3
     assert seen[-1].lag is not None
-    run_tables(spark, feed=source.feed.name, to=to, server=url, once=True)
     assert [row["value"] for _, row in iter_rows(spark, to)] == ['{"n":2}']
 
 

@@ -1,4 +1,8 @@
-"""A streaming job that can't go on says so (its health, its report, an alarm), and its tables hold each change once."""
+"""What a streaming job tells while it runs is so; one that can't go on says so, and its tables hold each change once.
+
+``/metrics`` has as many batches and rows as its tables took, and nothing left to do; where it stands still its health, its
+report and an alarm say that.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,15 @@ from headrace.pipeline.tables.ledger import read_published
 from tests import forks
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.ports import free_port
+from tests.samples import Exposed, exposed
 from tests.scenarios.spark_process import MASTER
 from tests.servers import Feed, ServerProcess, serving
 from tests.stuck import WITHIN, stalled, wait_over, wait_state, wait_stuck
 from tests.waiting import wait_until
 
 SPARK_WITHIN = 240.0
+STALLED_AFTER = "15s"
+"""On a busy machine a batch may be late enough to be called stuck: then its query is started again, which is told too."""
 
 
 def java_of(pid: int) -> int:
@@ -36,6 +43,28 @@ def java_of(pid: int) -> int:
     return 0
 
 
+class Numbers:
+    """What ``/metrics`` of a server says of a Spark job."""
+
+    def __init__(self, server: ServerProcess, name: str) -> None:
+        self._server = server
+        self._who = {"kind": "pipeline", "name": name}
+
+    def of(self, what: str) -> float:
+        """One of its numbers."""
+        return self._exposed().of(f"headrace_pipeline_{what}", **self._who)
+
+    def wait(self, what: str, wanted: float) -> None:
+        """Wait until a number of its is told and is this one."""
+        name = f"headrace_pipeline_{what}"
+        wait_until(
+            lambda: self._exposed().get(name, **self._who) == wanted, WITHIN, what=f"{name} to be {wanted:g}"
+        )
+
+    def _exposed(self) -> Exposed:
+        return exposed(self._server.http.get("/metrics").text)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server of this test's own: nobody else reports to it."""
@@ -44,7 +73,9 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.mark.timeout(2 * SPARK_WITHIN + 2 * WITHIN)
-def test_java_that_stands_still(spark: SparkSession, server: ServerProcess, to: str, tmp_path: Path) -> None:
+def test_a_job_tells_what_it_did_and_that_its_java_stands_still(
+    spark: SparkSession, server: ServerProcess, to: str, tmp_path: Path
+) -> None:
     feed, port = Feed(server, "shop"), free_port()
     feed.register()
     source = SourceTables(feed)
@@ -52,7 +83,7 @@ def test_java_that_stands_still(spark: SparkSession, server: ServerProcess, to: 
     source.put("accounts", {"id": 1, "balance": 1})
     first = source.commit()
     words = ["pipeline", "tables", "--feed", source.feed.name, "--to", to, "--server", server.url, *MASTER]
-    words += ["--memory", "1g", "--health", f"127.0.0.1:{port}", "--stalled-after", "45s"]
+    words += ["--memory", "1g", "--health", f"127.0.0.1:{port}", "--stalled-after", STALLED_AFTER]
 
     def published() -> int:
         found = read_published(Path(to))
@@ -69,20 +100,34 @@ def test_java_that_stands_still(spark: SparkSession, server: ServerProcess, to: 
         assert shown["name"].startswith("tables~")
         (work,) = shown["report"]["works"]
         assert (work["source-position"], work["reachable"]) == (str(first), True)
+        told = Numbers(server, shown["name"])
+        told.wait("rows_total", first)
+        assert told.of("batches_total") == 1
+        said = (tmp_path / "output").read_text()
+        told.wait("restarts_total", said.count("the query failed and is started again"))
+        source.put("accounts", {"id": 1, "balance": 2})
+        source.put("accounts", {"id": 2, "balance": 2})
+        second = source.commit()
+        wait_until(lambda: published() == second, SPARK_WITHIN, what="the next batch")
+        told.wait("rows_total", second)
+        told.wait("lag_entries", 0)
+        told.wait("lag_seconds", 0)
+        assert 2 <= told.of("batches_total") <= 3
+        assert 0 < told.of("batch_duration_seconds") < SPARK_WITHIN
 
         java = wait_until(lambda: java_of(process.pid), what="its Java")
         os.kill(java, signal.SIGSTOP)
         try:
-            source.put("accounts", {"id": 1, "balance": 2})
-            second = source.commit()
+            source.put("accounts", {"id": 1, "balance": 3})
+            third = source.commit()
             wait_stuck(
-                server, port, f"tables of {source.feed.name} does not move at {first}", "Spark's answer"
+                server, port, f"tables of {source.feed.name} does not move at {second}", "Spark's answer"
             )
             (alarm,) = stalled(server)
             assert f"the pipeline {shown['name']} on " in alarm
         finally:
             os.kill(java, signal.SIGCONT)
-        wait_until(lambda: published() == second, SPARK_WITHIN, what="the entry after it")
+        wait_until(lambda: published() == third, SPARK_WITHIN, what="the entry after it")
         wait_over(server, port)
 
         process.send_signal(signal.SIGTERM)

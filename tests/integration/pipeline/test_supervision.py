@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,8 +18,6 @@ from headrace.pipeline.source.offset import Offset, read_offset
 from headrace.pipeline.supervision import FOLLOWING, Restart, Seen, Terms, start_query, supervise
 from headrace.pipeline.tables.job import run_tables
 from headrace.pipeline.tables.ledger import read_published
-from tests import forks
-from tests.scenarios.spark_process import MASTER
 from tests.servers import Feed, ServerProcess, serving
 from tests.waiting import wait_until
 
@@ -219,35 +215,3 @@ def test_a_query_that_can_not_be_planned_is_not_tried_again(spark: SparkSession,
     with pytest.raises(HeadraceError, match="no_such_column"):
         supervise(start, restarting=restarts.append)
     assert restarts == []
-
-
-def test_a_command_whose_java_ends_says_so_and_what_to_do(feed: Feed, tmp_path: Path) -> None:
-    put(feed, 1)
-    to = tmp_path / "tables"
-    words = [
-        *forks.HEADRACE,
-        "pipeline",
-        "tables",
-        "--feed",
-        feed.name,
-        "--to",
-        str(to),
-    ]
-    words += ["--server", feed.server.url, *MASTER, "--memory", "1g"]
-    said = tmp_path / "said"
-    with said.open("wb") as output:
-        job = forks.start(words, stdout=output, stderr=output, start_new_session=True)
-    try:
-        begun = to / "_headrace" / "checkpoint" / "metadata"
-        wait_until(lambda: begun.exists() or job.poll() is not None, 240, what="the query to begin")
-        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-        (java,) = [pid for pid in children if "java" in Path(f"/proc/{pid}/cmdline").read_text()]
-        os.kill(int(java), signal.SIGKILL)
-        wait_until(lambda: job.poll() is not None, 120, what="the command to end")
-    finally:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-    lines = [line for line in said.read_text().splitlines() if not line.startswith("{")]  # logs
-    assert (job.returncode, lines[1:2]) == (1, ["code: spark-ended"]), lines
-    assert len(lines) == 3

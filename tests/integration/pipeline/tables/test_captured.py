@@ -57,8 +57,6 @@ def test_statements_are_followed(captured: CapturedSource) -> None:
         "UPDATE t SET at = '2024-02-29 01:02:03.456' WHERE id = 4",
     )
     captured.settle()
-    captured.run()
-    assert captured.differences() == []
     captured.sql(
         "RENAME TABLE t TO u",
         "CREATE TABLE t (k VARCHAR(5) PRIMARY KEY)",

@@ -1,6 +1,6 @@
 """SIGKILL of the whole job, its Java too, in the middle of anything: readers see a moment of the feed, whole and unmixed.
 
-HEADRACE_TEST_SCALE kills more often, and lets more happen between two kills.
+A soak kills more often, and lets more happen before and between two kills.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.pipeline.tables.job import run_tables
 from headrace.pipeline.tables.ledger import Ledger, read_published
 from headrace.pipeline.tables.reader import FORMAT
 from headrace.pipeline.tables.requests import leave_request
 from headrace.pipeline.tables.simple.state import stopped
 from headrace.pipeline.tables.states import Request, StopNote
 from tests.integration.pipeline.tables.told_story import DATABASE, Shown, Story
-from tests.scale import SCALE, scaled
+from tests.scale import SEED, SOAK, sized
 from tests.scenarios.spark_process import MASTER, SparkProcess
 from tests.servers import Feed
 
-SEED = 11
-FILES_MAX = 120
+FILES_MAX = 160
 """How many files a job may have made or taken away, its record of how far it is with them, before it is killed."""
-HAPPENINGS_MAX = scaled(8)
+TOLD_BEFORE = sized(4, soak=10)
+HAPPENINGS_MAX = sized(3, soak=160)
 """How much goes on while a job runs: each batch of its backlog costs seconds."""
+KILLS = sized(1, soak=40)
 
 
 class Job:
@@ -133,16 +135,16 @@ def shown(spark: SparkSession, to: Path) -> tuple[int, Shown, dict[int, Shown]]:
     return moment.sequence_id, found, halted
 
 
-def play(spark: SparkSession, feed: Feed, folder: Path, seed: int, kills: int) -> None:
-    """A story, and a job that is killed so often while it follows."""
-    chance = random.Random(seed)
+@pytest.mark.timeout(12_000 if SOAK else 600)
+def test_readers_see_moments_of_the_feed_alone(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
     story = Story(feed, chance)
-    story.go_on(10)
-    job = Job(folder, feed, story, chance)
-    for _ in range(kills):
+    story.go_on(TOLD_BEFORE)
+    job = Job(tmp_path, feed, story, chance)
+    for _ in range(KILLS):
         job.run_until_killed()
         place, found, halted = shown(spark, job.to)
-        told = f"seed {seed}: {job.log}; published {place}"
+        told = f"seed {SEED}: {job.log}; published {place}"
         if place:
             wanted = story.moments[place]
             assert found == {name: rows for name, rows in wanted.items() if name in found}, told
@@ -153,12 +155,8 @@ def play(spark: SparkSession, feed: Feed, folder: Path, seed: int, kills: int) -
             # A table that was stopped here is not among them until it is resumed.
             assert len(wanted) - len(found) <= len(job.halted), told
             job.ask()
-    said = job.process(60, 1_000).finish()
+    entries_max, url = chance.choice([60, 1_000]), feed.server.url
+    last = run_tables(spark, feed=feed.name, to=str(job.to), server=url, once=True, entries_max=entries_max)
     place, found, _ = shown(spark, job.to)
-    assert (said["stopped"], place) == ([], story.head), f"seed {seed}: {job.log}"
-    assert found == story.moments[place], f"seed {seed}: {job.log}"
-
-
-@pytest.mark.timeout(600 * max(1.0, SCALE))
-def test_readers_see_moments_of_the_feed_alone(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
-    play(spark, feed, tmp_path, SEED, scaled(2))
+    assert (last.stopped, place) == ([], story.head), f"seed {SEED}: {job.log}"
+    assert found == story.moments[place], f"seed {SEED}: {job.log}"

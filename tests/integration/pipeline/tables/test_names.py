@@ -42,7 +42,7 @@ def test_tables_of_several_schemas_are_apart(
             row = {"id": number, "n": place} | ({"more": f"{table}"} if place else {})
             source.put(table, row)
     first = source.commit()
-    for table in tables[:-1]:
+    for table in (ORDERS, ODD, dotted[0]):
         source.put(table, source.rows[table][1] | {"n": -1})
         source.delete(table, 2)
     # A column whose name Delta can keep only by a mapping.
@@ -77,11 +77,14 @@ def truncate_in_a_transaction(source: SourceTables) -> None:
 
 
 def test_truncate_clears_its_table_up_to_its_place(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
+    spark: SparkSession, source: SourceTables, to: str, run: Run, tmp_path: Path
 ) -> None:
     truncate_in_a_transaction(source)
     run()
     assert shown(spark, to) == named(source.rows)
+    in_small_batches = str(tmp_path / "small")
+    assert run(to=in_small_batches, entries_max=1).batches >= 3
+    assert shown(spark, in_small_batches) == named(source.rows)
     source.truncate(ORDERS)
     source.commit()
     run()
@@ -92,12 +95,4 @@ def test_truncate_clears_its_table_up_to_its_place(
     source.truncate(OTHER)
     source.commit()
     run()
-    assert shown(spark, to) == named(source.rows)
-
-
-def test_truncate_in_batches_that_are_as_small_as_can_be(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
-) -> None:
-    truncate_in_a_transaction(source)
-    assert run(entries_max=1).batches >= 3
     assert shown(spark, to) == named(source.rows)

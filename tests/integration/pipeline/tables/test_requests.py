@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +111,8 @@ def status(capsys: pytest.CaptureFixture[str], feed: Feed, to: str) -> tuple[int
     return code, {one["table"][1]: one for one in tables}
 
 
-@pytest.fixture
 def cut(spark: SparkSession, feed: Feed, to: str, run: Run) -> PublishedFile:
-    """Three tables, one of them stopped, and a batch that was killed between two merges; returns what is published."""
+    """Make three tables, one of them stopped, and a batch that is killed between two merges; returns what is published."""
     append(feed, [*map(schema_entry, (A, B, C)), *rows(10, A, B, C)])
     run()
     before = published(to)
@@ -130,11 +131,26 @@ def cut(spark: SparkSession, feed: Feed, to: str, run: Run) -> PublishedFile:
     return before
 
 
-def test_a_request_after_a_kill_between_merges_tears_no_moment(
-    spark: SparkSession, feed: Feed, to: str, run: Run, *, cut: PublishedFile, tmp_path: Path
+def test_requests_after_a_batch_that_was_cut(
+    spark: SparkSession, feed: Feed, run: Run, *, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """What may be asked then, each with a copy of the same tables."""
+    before = cut(spark, feed, str(tmp_path / "cut"), partial(run, to=str(tmp_path / "cut")))
+
+    def copied(name: str) -> tuple[str, Run]:
+        to = str(shutil.copytree(tmp_path / "cut", tmp_path / name))
+        return to, partial(run, to=to)
+
+    tears_no_moment(spark, feed, *copied("resumed"), cut=before, no_folder=tmp_path / "file")
+    waits_for_what_stopped_it(spark, feed, *copied("stopped"), cut=before)
+    is_let_go_and_comes_back_with_a_copy(spark, feed, *copied("forgotten"), cut=before, capsys=capsys)
+
+
+def tears_no_moment(
+    spark: SparkSession, feed: Feed, to: str, run: Run, *, cut: PublishedFile, no_folder: Path
+) -> None:
+    """A request after a kill between merges tears no moment."""
     leave_request(Path(to), Request(("shop", "c")))
-    no_folder = tmp_path / "file"
     no_folder.touch()
     with pytest.raises(HeadraceError):  # it ends right after the requests were served
         run_tables(spark, feed=feed.name, to=to, server=feed.server.url, once=True, checkpoint=str(no_folder))
@@ -145,9 +161,10 @@ def test_a_request_after_a_kill_between_merges_tears_no_moment(
     assert keys(spark, to) == {name: [10, 20] for name in "abc"}
 
 
-def test_what_a_cut_batch_stopped_waits_for_that_batch(
-    spark: SparkSession, feed: Feed, to: str, run: Run, cut: PublishedFile
+def waits_for_what_stopped_it(
+    spark: SparkSession, feed: Feed, to: str, run: Run, *, cut: PublishedFile
 ) -> None:
+    """What a cut batch stopped waits for that batch."""
     ledger = opened(feed, to)
     halt(ledger, "a", cut.sequence_id + 1)
     for name in "ac":
@@ -167,7 +184,7 @@ def test_what_a_cut_batch_stopped_waits_for_that_batch(
     assert keys(spark, to) == {name: [10, 20] for name in "ab"}
 
 
-def test_a_table_is_let_go_and_comes_back_with_a_copy(
+def is_let_go_and_comes_back_with_a_copy(
     spark: SparkSession,
     feed: Feed,
     to: str,
@@ -176,6 +193,7 @@ def test_a_table_is_let_go_and_comes_back_with_a_copy(
     cut: PublishedFile,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """A table that is forgotten is let go, and comes back with a copy."""
     assert read_published(Path(to)) == cut
     leave_request(Path(to), Request(("shop", "c"), rebuild=True))
     code, shown = status(capsys, feed, to)
