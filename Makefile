@@ -10,6 +10,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 WIRE := src/headrace/wire
 PROTOS := kdb/wal/v1/wal.proto headrace/log/v1/log.proto
 
+# One more process than cores, 4 at most: tests wait now and then.
+TESTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((cores < 3 ? cores + 1 : 4)))
+
 BENCH := $(basename $(notdir $(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
@@ -22,10 +25,10 @@ demo: setup ## Run the whole flow on this machine and compare what came out
 	@$(BIN)/headrace demo
 
 test: setup ## Run every test but those of the house rules, which are make check's
-	@scripts/test --ignore tests/tidy --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@scripts/test --ignore tests/tidy --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 soak: setup ## Run what needs long, longer: make soak, or make soak SOAK=tests/fault (one folder or file)
-	@HEADRACE_SOAK=1 scripts/test -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --timeout 7200 $(SOAK)
+	@HEADRACE_SOAK=1 scripts/test --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder --timeout 7200 $(SOAK)
 
 bench: venv ## Measure: make bench, or make bench BENCH=pgbench_attached ARGS="--rounds 3"
 	@for bench in $(BENCH); do $(BIN)/python -m bench.$$bench $(ARGS) || exit; done
