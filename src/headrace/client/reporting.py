@@ -34,6 +34,8 @@ logger = get_logger("client")
 
 REPORT_EVERY_S: Final = 5.0
 """How often the server is told; more often where a work counts as stuck after less."""
+REPORT_EVERY_S_MIN: Final = 0.2
+"""The shortest time between two reports, however little counts as stuck."""
 REPORT_S_MAX: Final = 5.0
 """How long a report may take; a server that does not answer is told by the next one."""
 LAST_REPORT_S_MAX: Final = 2.0
@@ -69,7 +71,8 @@ class Reporter:
         ``facts`` returns numbers of the process by metric key, without waiting for anything.
         """
         self._client, self._kind, self._name, self._progress = client, kind, name, progress
-        self._facts, self._every_s = facts, min(REPORT_EVERY_S, progress.stalled_after_s)
+        self._facts = facts
+        self._every_s = min(REPORT_EVERY_S, max(REPORT_EVERY_S_MIN, progress.stalled_after_s))
         self._started_at = rfc3339(progress.clock.wall_ms())
         self._told: str | None = None
 
