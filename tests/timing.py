@@ -105,6 +105,11 @@ class Sampling:
         self._fixtures: list[tuple[str, str, float]] = []
         self._began = time.monotonic()
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self) -> None:
+        """Begin here: to find ten thousand tests takes each worker 20 s, which are no test's."""
+        self._last_s, self._began = self._tree.seconds(), time.monotonic()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
         """Time a fixture, with those that it asks for."""
