@@ -29,7 +29,6 @@ from headrace.pipeline.kafka.sink import parse_sink
 from headrace.pipeline.session import SessionSettings, open_session, stop_session
 from headrace.pipeline.sink.writer import FeedStreamWriter
 from headrace.pipeline.source.feed import HeadraceSource
-from headrace.pipeline.tables.job import run_tables
 from headrace.pipeline.wal.source import register
 from tests.integration.pipeline.cluster import backup_job
 from tests.integration.pipeline.sink.folder_job import FolderJob
@@ -57,7 +56,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[str, ...]
     server: str = ""
     grpc: str = ""
-    captured: str = ""
     tables: str = ""
     written: str = ""
     source: dict[str, str] = {}
@@ -111,19 +109,6 @@ def run_sink(spark: SparkSession, plan: Plan) -> dict[str, Any]:
     return {}
 
 
-def run_captured(spark: SparkSession, plan: Plan) -> dict[str, Any]:
-    """Keep the tables of a captured feed."""
-    summary = run_tables(
-        spark,
-        feed=plan.captured,
-        to=plan.tables,
-        server=plan.server,
-        once=True,
-        entries_max=10,
-    )
-    return {"batches": summary.batches, "stopped": [one.table[1] for one in summary.stopped]}
-
-
 def run_reads(spark: SparkSession, plan: Plan) -> dict[str, Any]:
     """Read a feed that is partly in the archive alone, and the archive itself: every path is a relative one."""
     register(spark)
@@ -161,7 +146,6 @@ def _of_backup(step: backup_job.Step) -> Callable[[SparkSession, Plan], dict[str
 
 JOBS: dict[str, Callable[[SparkSession, Plan], dict[str, Any]]] = {
     "sink": run_sink,
-    "captured": run_captured,
     "reads": run_reads,
     "audit": run_audited,
     "kafka": run_to_kafka,

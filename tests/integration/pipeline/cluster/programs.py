@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -41,7 +40,7 @@ def running(words: list[str], folder: Path, **options: Any) -> Iterator[subproce
 
 
 class Program:
-    """``cluster_job`` in ``folder``: one session, for one plan after the other. Workers have a Python of another name."""
+    """``cluster_job`` in ``folder``: one session, for one plan after the other."""
 
     def __init__(self, cluster: SparkCluster, s3: S3Server, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
@@ -62,7 +61,7 @@ class Program:
         (self.folder / "settings.json").write_bytes(msgspec.json.encode(settings))
         words = [sys.executable, "-m", "tests.integration.pipeline.cluster.cluster_job", "settings.json"]
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        env = self._s3.env | {"PYTHONPATH": path, "PYSPARK_PYTHON": str(self._own_python())}
+        env = self._s3.env | {"PYTHONPATH": path}
         self._process = self._stack.enter_context(running(words, self.folder, env=env, stdin=subprocess.PIPE))
         return self
 
@@ -72,15 +71,6 @@ class Program:
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._stack.close()
-
-    def _own_python(self) -> Path:
-        """A Python under another name, which leaves a mark where it ran."""
-        program = self.folder / "their-python"
-        program.write_text(
-            f'#!/bin/sh\necho ran >> "{self.folder}/marks"\nexec {shlex.quote(sys.executable)} "$@"\n'
-        )
-        program.chmod(0o755)
-        return program
 
     def start(self, plan: Plan) -> None:
         """Have the jobs of a plan run."""
@@ -125,6 +115,5 @@ def published_up_to(to: str) -> int:
 def account(cluster: SparkCluster, folder: Path) -> str:
     """What everybody wrote, for the reader of a failure."""
     files = [folder / "output", folder / "errors", folder / "spark.log"]
-    files += [folder / "there" / "_headrace" / "spark.log"]
     texts = [path.read_text(errors="replace")[-6000:] for path in files if path.exists()]
     return "\n".join([*texts, cluster.log()])
