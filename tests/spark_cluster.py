@@ -67,6 +67,13 @@ class SparkCluster:
         state = self._state() or {}
         return sum(worker["state"] == "ALIVE" for worker in state.get("workers", []))
 
+    def used(self) -> int:
+        """How many workers that are alive have an executor."""
+        state = self._state() or {}
+        return sum(
+            worker["state"] == "ALIVE" and worker["coresused"] > 0 for worker in state.get("workers", [])
+        )
+
     def executors(self) -> list[Path]:
         """The folders of the executors that were started so far; each has its ``stderr``."""
         return sorted(self.folder.glob("work-*/app-*/*"))

@@ -158,6 +158,8 @@ def main(file: str) -> None:
     given = msgspec.json.decode(Path(file).read_bytes(), type=Settings)
     more = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     more |= {"spark.executorEnv.FSSPEC_CONFIG_DIR": given.fsspec, "spark.sql.shuffle.partitions": "2"}
+    # Tasks run on both workers, wherever what they read is.
+    more |= {"spark.locality.wait": "0s"}
     # A task that takes six seconds gets a second attempt on another worker.
     more |= {
         "spark.speculation": "true",

@@ -10,10 +10,12 @@ from tests.integration.pipeline.cluster.programs import Program
 from tests.s3 import S3Server
 from tests.spark_cluster import SparkCluster
 
+WORKERS = 2
+
 
 @pytest.fixture(scope="session")
 def started_cluster() -> Iterator[SparkCluster]:
-    with SparkCluster(workers=2) as started:
+    with SparkCluster(WORKERS) as started:
         yield started
 
 
@@ -34,6 +36,6 @@ def started_program(
 
 @pytest.fixture
 def program(cluster: SparkCluster, started_program: Program) -> Program:
-    """The program, on a cluster with both of its workers."""
-    assert cluster is started_program.cluster
+    """The program, on a cluster with both of its workers, each of which has an executor."""
+    started_program.comes(lambda: cluster.used() == WORKERS, what="an executor on each worker")
     return started_program
