@@ -1,8 +1,8 @@
 """What a whole run may take of the processor, folder by folder, and which files are long: ``tests/budget.toml``.
 
-``HEADRACE_TEST_BUDGET=1`` has a whole run held to it: growth is to be noticed in the change that brings it. A budget is in processor seconds of the machine that it
-was measured on; the file also has what a loop takes there, which tells a slower machine apart. Made anew of a whole run:
-``HEADRACE_TEST_TIMES=FILE make test``, then ``python -m tests.budget FILE``.
+``HEADRACE_TEST_BUDGET=1`` has a whole run held to it: growth is to be noticed in the change that brings it. A budget is in
+processor seconds of the machine that it was measured on; the file also has what a loop takes there, which tells a slower
+machine apart. Made anew of a whole run: ``HEADRACE_TEST_TIMES=FILE make test``, then ``python -m tests.budget FILE``.
 """
 
 from __future__ import annotations
