@@ -45,13 +45,14 @@ class Tree:
     def __init__(self) -> None:
         self._last: dict[int, _Process] = {}
         self._strays: set[int] = set()
-        self._gone_s = 0.0
+        self._gone_s = self._total_s = 0.0
         self.servers: Counter[str] = Counter()
 
     def seconds(self) -> float:
         """Return the processor seconds of this process and of all below it since its start, ended ones included.
 
-        Linux adds those of an ended process to its parent. One whose parent ended before is counted as last seen.
+        Linux adds those of an ended process to its parent. One whose parent ended before is counted as last seen: what was
+        counted once stays counted.
         """
         there = dict(_processes())
         ours = {pid for pid in there if _below(pid, os.getpid(), there)}
@@ -63,7 +64,10 @@ class Tree:
             if name in _SERVERS and (parent is None or parent.name != name):
                 self.servers[name] += 1
         self._last = {pid: there[pid] for pid in ours | strays}
-        return sum(process.seconds for process in self._last.values()) + self._gone_s
+        now_s = sum(process.seconds for process in self._last.values())
+        self._gone_s += max(0.0, self._total_s - now_s - self._gone_s)
+        self._total_s = now_s + self._gone_s
+        return self._total_s
 
 
 def _processes() -> Iterator[tuple[int, _Process]]:

@@ -13,7 +13,7 @@ from headrace.capture.mariadb.catalogue import list_tables
 from headrace.capture.mariadb.connection import Source, held, source_errors
 from headrace.capture.mariadb.dump import default_replica_id
 from headrace.capture.mariadb.facts import Wishes
-from headrace.capture.mariadb.fitness import Finding, Severity
+from headrace.capture.mariadb.fitness import NO_TABLE, Finding, Severity
 from headrace.capture.selection import Selection
 from headrace.capture.settings import CaptureSettings, Cascades
 from headrace.capture.source_schemas import SourceCatalogue
@@ -24,7 +24,7 @@ LOCK_WAIT_S: Final = 1
 """How long a look at a table waits for a statement that changes the table; then what was found counts."""
 
 LOOKS_MAX: Final = 4
-"""How often all tables are looked at while there is an error that is about none of them."""
+"""How often all tables are looked at while an error is about none of them, or there is none."""
 
 _WITH_ROWS: Final = frozenset({TableKind.TABLE, TableKind.VERSIONED})
 
@@ -52,7 +52,7 @@ def check_source(connection: Source, settings: CaptureSettings, *, with_rules: b
     ConfigInvalid (the changefeed file), SourceUnavailable, SourceUnfit.
 
     Tables are read part by part, and may be changed meanwhile: an error counts if it is found again, that of a table while
-    its shape is held.
+    its shape is held. So does that no table is captured: the catalogue does not list one whose files are being swapped.
     """
     selection = settings.find_selection()
     with_rules = with_rules and selection.chooses_columns
@@ -77,15 +77,15 @@ def check_source(connection: Source, settings: CaptureSettings, *, with_rules: b
 
     found = look(selection.captures)
     for _ in range(LOOKS_MAX - 1):
-        if not any(map(_stops_all, found)):
+        if not any(map(_may_pass, found)):
             break
         again = look(selection.captures)
-        found = [one for one in found if not _stops_all(one) or one in again]
+        found = [one for one in found if not _may_pass(one) or one in again]
     return [one for one in found if is_so(one)]
 
 
-def _stops_all(finding: Finding) -> bool:
-    return finding.severity is Severity.ERROR and finding.table is None
+def _may_pass(finding: Finding) -> bool:
+    return finding.table is None and (finding.severity is Severity.ERROR or finding.subject == NO_TABLE)
 
 
 def judge_rules(selection: Selection, schemas: list[TableSchema]) -> list[Finding]:

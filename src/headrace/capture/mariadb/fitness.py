@@ -19,6 +19,9 @@ RELEASE_MIN: Final = (10, 6)
 
 RELEASE_TESTED: Final = (10, 11)
 
+NO_TABLE: Final = "tables"
+"""The subject of the finding that no table is captured."""
+
 _EVENT_BYTES_ADVISED: Final = 1 << 20
 """A rows event is decoded as a whole, which takes up to 40 times as much memory."""
 
@@ -72,7 +75,7 @@ def judge(facts: Facts, wishes: Wishes) -> list[Finding]:
         found.append(
             Finding(
                 Severity.WARNING,
-                "tables",
+                NO_TABLE,
                 "no table that this account may see is captured",
                 f"Check the setting tables, or run: GRANT SELECT ON `DATABASE`.* TO {facts.account};",
             )
