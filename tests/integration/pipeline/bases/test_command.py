@@ -41,7 +41,7 @@ def test_a_job_that_is_killed_leaves_no_base(
     archive = tmp_path / "wal"
     told = story(6)
     told.write(archive)
-    # Spark's workers are not children of ours: the whole group is killed.
+    # Spark's workers have a group of their own: one may still put the file that it was writing under its name.
     process = forks.start(
         command("--wal-dir", str(archive), "--buckets", "60"),  # a task each: there is time to be killed in
         start_new_session=True,
@@ -58,7 +58,7 @@ def test_a_job_that_is_killed_leaves_no_base(
     folder = Folder(str(archive))
     (left,) = read_bases(folder).unsound
     assert not left.finished
-    strays = set(files_of(folder, left.path))
+    strays = {name for name in files_of(folder, left.path) if "/.tmp-" not in name}
     assert strays
     assert make_base(spark, str(archive)).made
     (base,) = read_bases(folder).sound
