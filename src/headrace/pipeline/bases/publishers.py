@@ -185,6 +185,7 @@ def _entries(
         "tenant_id": stamp.tenant,
         "op": Op.PUT.value,
         "control": control or None,
+        "table": list(table) or None,
         "source_tx": None,
         "tx_last": False,
         "append_end": True,
