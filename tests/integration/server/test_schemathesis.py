@@ -23,14 +23,14 @@ import pytest
 
 from tests.identity import Issuer
 from tests.integration.server import asks, likely_bodies
-from tests.scale import SCALE, SEED, scaled, sized
+from tests.scale import SCALE, SEED, scaled
 from tests.secured import SecuredServer, secured
 from tests.servers import Feed, ServerProcess, changes, serving
 
 FEED = "fuzz"
 LISTENER = "listener-1"
 SNAPSHOTS = "https://snapshots.example"
-EXAMPLES = sized(scaled(4), soak=scaled(15))
+EXAMPLES = scaled(15)
 """Generated requests of each operation, in each run; what stands at the edges of the description comes on top."""
 RUN_S_MAX = 240 * max(1.0, SCALE)
 STREAM_EVENTS = 1
@@ -51,8 +51,6 @@ REFUSED = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
 """What refuses bad data. A body over the limit is refused for its size, before anybody looks at what is in it."""
 OF_KNOWN_NAMES = CHECKS
 WITH_TOKENS = (*CHECKS, "ignored_auth")
-PHASES_WITH_TOKENS = sized(("fuzzing",), soak=())
-"""The edges of the description are the same with tokens; a soak looks at them again."""
 
 DONE = {200, 204, 307}
 SHUT_MAX = 3
@@ -119,14 +117,9 @@ def _parameters(*, known: bool) -> dict[str, dict[str, Any]]:
 
 
 def _run(
-    server: ServerProcess,
-    checks: tuple[str, ...],
-    *,
-    known: bool,
-    token: str | None = None,
-    phases: tuple[str, ...] = (),
+    server: ServerProcess, checks: tuple[str, ...], *, known: bool, token: str | None = None
 ) -> dict[str, set[int]]:
-    """Let schemathesis run; return the statuses that each operation was answered. ``phases``: of its own, () for all."""
+    """Let schemathesis run; return the statuses that each operation was answered."""
     folder = server.folder / "schemathesis"
     folder.mkdir()
     config, report = folder / "schemathesis.toml", folder / "report.ndjson"
@@ -135,7 +128,6 @@ def _run(
     command += [f"{server.url}/openapi.json", "--seed", str(SEED), "--max-examples", str(EXAMPLES)]
     command += ["--checks", ",".join(checks), "--continue-on-failure", "--output-sanitize", "false"]
     command += ["--warnings", "off", "--report", "ndjson", "--report-ndjson-path", str(report)]
-    command += ["--phases", ",".join(phases)] if phases else []
     history = server.http.get(f"/feeds/{FEED}").json()["incarnation"]
     done = subprocess.run(
         command,
@@ -217,7 +209,7 @@ def test_every_operation_has_an_answer_that_is_no_refusal(tmp_path: Path) -> Non
 def test_requests_with_an_admin_s_token(tmp_path: Path) -> None:
     with secured(tmp_path, Issuer(), args=["--snapshot-allow", SNAPSHOTS]) as server:
         _seed(server)
-        statuses = _run(server, WITH_TOKENS, known=True, token=_token(server), phases=PHASES_WITH_TOKENS)
+        statuses = _run(server, WITH_TOKENS, known=True, token=_token(server))
         closed = {operation for operation, found in statuses.items() if 401 in found}
         assert closed >= _operations(server) - {"GET /healthz", "GET /readyz", "GET /runbook/{code}"}
         assert 200 in statuses["GET /alarms"]

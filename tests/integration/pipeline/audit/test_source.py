@@ -261,20 +261,23 @@ def with_a_copy(captured: CapturedSource, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def with_statements(captured: CapturedSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables that are altered all the time, also between the moment of a read and its end, can't be seen at one moment."""
-    end = threading.Event()
+    """Tables that are altered at each read, also between the moment of a read and its end, can't be seen at one moment."""
+    end, reads = threading.Event(), threading.Event()
     altered = [0]
 
     def alter() -> None:
         with closing(captured.database.connect(autocommit=True)) as app, app.cursor() as cursor:
             while not end.is_set():
-                cursor.execute(f"ALTER TABLE person COMMENT '{altered[0]}'")
-                altered[0] += 1
+                if reads.wait(0.05):  # while nothing is read, capture is to catch up
+                    cursor.execute(f"ALTER TABLE person COMMENT '{altered[0]}'")
+                    altered[0] += 1
 
     def list_while_altered(reading: Source) -> list[ListedTable]:
         before = altered[0]
+        reads.set()
         found = list_tables(reading)
         wait_until(lambda: altered[0] > before + 1, 60.0, what="a statement after the read's moment")
+        reads.clear()
         return found
 
     altering = threading.Thread(target=alter)
