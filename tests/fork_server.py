@@ -1,8 +1,9 @@
 """Where the tests' ``headrace`` processes come from: a process that has imported everything, and forks one for each request.
 
 A command's imports take longer than most commands, and the tests run thousands of them. What is forked here is a process of
-its own, which runs :func:`headrace.cli.app.main` on its words and then ends as the interpreter does. ``tests/forks.py``
-asks for it; the tests of starting itself, and those that bring their own interpreter, do not come here.
+its own, which runs :func:`headrace.cli.app.main` on its words and then ends as the interpreter does; but for a soak it does
+not take its modules apart, which would take five times as long as most commands. ``tests/forks.py`` asks for it; the tests
+of starting itself, and those that bring their own interpreter, do not come here.
 
 ``python -m tests.fork_server FD``: ``FD`` is one end of a SOCK_SEQPACKET pair. A request is the JSON document {words, env,
 cwd, limits: those of LIMITS} with four descriptors: stdin, stdout, stderr, and a pipe to which the exit code is written (as
@@ -11,6 +12,7 @@ cwd, limits: those of LIMITS} with four descriptors: stdin, stdout, stderr, and 
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import gc
 import importlib
@@ -24,7 +26,9 @@ import socket
 import struct
 import sys
 import threading
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+from tests.scale import SOAK
 
 LIMITS: Final = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 """The limits that a process inherits."""
@@ -102,9 +106,23 @@ def _become(request: dict[str, Any], fds: list[int]) -> list[str]:
     return words
 
 
+def _end(code: int) -> NoReturn:
+    """End as the interpreter does: wait for threads, do what was left for the end, write what is buffered."""
+    if SOAK:
+        sys.exit(code)
+    getattr(threading, "_shutdown")()  # noqa: B009  # not in its types; forks of multiprocessing end so too
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except (OSError, ValueError):  # who read it has gone: the interpreter tells of it
+        sys.exit(code)
+    os._exit(code)
+
+
 if __name__ == "__main__":
     found = main(socket.socket(fileno=int(sys.argv[1])))
     if found is not None:
         from headrace.cli.app import main as run_command
 
-        sys.exit(run_command(found))
+        _end(run_command(found))

@@ -23,6 +23,9 @@ CA: Final = "HEADRACE_TLS_CA"
 CERT: Final = "HEADRACE_TLS_CERT"
 KEY: Final = "HEADRACE_TLS_KEY"
 
+NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Of calls in clear: it trusts nobody. To read the public authorities for nothing would take each client 20 ms."""
+
 
 def channel_credentials(ca_file: Path | None = None) -> grpc.ChannelCredentials:
     """Return the TLS credentials of a gRPC channel, of the same files as :func:`client_context`; ConfigInvalid as there."""
