@@ -12,6 +12,7 @@ import httpx
 import uvicorn
 
 from headrace.access.connection import Connection
+from headrace.client.tls import NO_TLS
 from headrace.log.log import Log, LogSettings
 from headrace.log.opening import StoreAddress
 from headrace.server.decoding import decode_entries
@@ -95,7 +96,7 @@ async def served(
     try:
         await async_wait_until(lambda: server.started, what="the server to listen")
         async with httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60
+            base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60, verify=NO_TLS
         ) as http:
             yield Served(service, port, http, face)
     finally:

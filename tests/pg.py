@@ -75,8 +75,9 @@ class Receiver:
             self.process = subprocess.Popen(command, stderr=errors)
 
     def lines(self) -> list[bytes]:
-        """What it has written, line by line; the last one may be cut off only in its newline."""
-        return self.out.read_bytes().splitlines() if self.out.exists() else []
+        """The whole lines that it has written: the last one may be under way."""
+        written = self.out.read_bytes() if self.out.exists() else b""
+        return written[: written.rfind(b"\n") + 1].splitlines()
 
     def entries(self) -> list[dict[str, Any]]:
         """Its lines as documents."""

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import httpx
 
+from headrace.client.tls import NO_TLS
 from tests import forks
 from tests.waiting import wait_until
 
@@ -86,7 +87,7 @@ class ServerProcess:
         said = json.loads(out.read_text())
         self.address = said["http"]
         self.grpc_address = said.get("grpc") or ""
-        self._http = httpx.Client(base_url=self.url, timeout=70, trust_env=False)
+        self._http = httpx.Client(base_url=self.url, timeout=70, trust_env=False, verify=NO_TLS)
 
     def ended(self) -> bool:
         """Tell whether the process has ended."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headrace.client.tls import NO_TLS
 from headrace.runtime import descriptors
 from tests.servers import Feed, ServerProcess, changes, code_of, serving
 from tests.waiting import wait_until
@@ -82,6 +83,7 @@ def test_connections_that_say_nothing_give_way(tmp_path: Path) -> None:
                     },
                     trust_env=False,
                     timeout=60,
+                    verify=NO_TLS,
                 )
                 assert fresh.status_code == 200, fresh.text
             assert open_files(server) < 200

@@ -14,7 +14,7 @@ from headrace.log.history import frames_of_range
 from headrace.testing.disk import Fault, FaultyDisk, Step
 from headrace.testing.memory import Crash, MemoryDisk, PowerCut
 from tests.bench import Bench
-from tests.scale import SEED, scaled
+from tests.scale import SEED, scaled, sized
 from tests.stores import fill
 
 FEEDS = ["a", "b"]
@@ -35,7 +35,7 @@ def whole(bench: Bench, wanted: dict[str, dict[int, bytes]]) -> None:
 
 
 @pytest.mark.parametrize("kind", list(Crash))
-@pytest.mark.parametrize("seed", range(scaled(2)))
+@pytest.mark.parametrize("seed", range(scaled(sized(2, soak=4))))
 def test_a_crash_at_any_step_of_roll_and_drop(kind: Crash, seed: int) -> None:
     """The journal opens, holds all that was not to be dropped, and can be dropped again."""
     crash_at = 0

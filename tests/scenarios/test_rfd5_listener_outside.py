@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from headrace.client.tls import NO_TLS
 from tests.agents import AgentProcess
 from tests.ports import free_port
 from tests.scenarios.listeners import ListenProcess, content
@@ -94,6 +95,7 @@ def snapshot_place(port: int) -> int:
         headers={"Authorization": f"Bearer {TOKEN}"},
         timeout=60,
         trust_env=False,
+        verify=NO_TLS,
     )
     return int(answer.headers["headrace-sequence-id"]) if answer.status_code == 200 else 0
 

@@ -25,7 +25,7 @@ from tests.integration.backup.agents import (
     registered,
 )
 from tests.s3 import S3Server
-from tests.scale import SEED, scaled
+from tests.scale import SEED, scaled, sized
 from tests.servers import Feed, ServerProcess, changes, serving
 
 WORDS = ("--segment-time", "20ms", "--retention-days", "0")
@@ -111,7 +111,7 @@ def killed_again_and_again(
 
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     with serving(tmp_path / "server", grpc=True) as server:
-        killed_again_and_again(server, tmp_path / "archive", tmp_path, scaled(3), *SMALL)
+        killed_again_and_again(server, tmp_path / "archive", tmp_path, scaled(sized(3, soak=4)), *SMALL)
 
 
 def test_killed_at_any_moment_when_it_can_not_read_what_it_wrote(tmp_path: Path) -> None:

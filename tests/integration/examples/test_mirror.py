@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.integration.examples.test_examples import example
 from tests.postgres import Database
-from tests.scale import SEED, scaled
+from tests.scale import SEED, scaled, sized
 from tests.servers import Feed, serving
 
 
@@ -19,7 +19,7 @@ def test_mirror_over_kills(tmp_path: Path, database: Database) -> None:
         feed = Feed(server, "shop")
         assert feed.register().status_code == 200
         total = 0
-        for life in range(scaled(2)):
+        for life in range(scaled(sized(2, soak=4))):
             for _ in range(5):
                 entries = []
                 for _ in range(40):

@@ -15,7 +15,7 @@ import pytest
 from tests.agents import AgentProcess
 from tests.integration.examples.test_examples import EXAMPLES, RUN_S_MAX
 from tests.mariadb import PASSWORD, USER, Database, Server
-from tests.scale import SEED, scaled
+from tests.scale import SEED, scaled, sized
 from tests.servers import Feed, serving
 from tests.waiting import wait_until
 
@@ -49,7 +49,7 @@ def test_transfers_over_kills(bank: Database, tmp_path: Path) -> None:
     with serving(tmp_path / "server") as server:
         agent = AgentProcess(tmp_path / "agent", server.url, bank.dsn, FEED)
         with agent:
-            for life in range(scaled(2)):
+            for life in range(scaled(sized(2, soak=3))):
                 out, wanted = tmp_path / f"life-{life}", f"transfer {rng.randrange(20, 80)}:"
                 run = start(bank, out, 1_000_000)
                 try:

@@ -12,12 +12,12 @@ from headrace.client.wal_stream import WalClient
 from headrace.client.wal_subscription import WalSubscription
 from tests.integration.grpc.conftest import registered
 from tests.integration.grpc.streams import WAIT_S_MAX, halves, writes
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.servers import ServerProcess
 from tests.waiting import async_wait_until
 
 AT_ONCE = 25
-ROUNDS = 5
+ROUNDS = sized(2, soak=8)
 TRIES = 3
 """Something else may fill a cache of its own once or twice. What stays of a subscription stays every time."""
 SERVER_BYTES_MAX = 128 << 20
@@ -85,7 +85,7 @@ async def test_dropped_subscriptions_leave_nothing_behind(own: ServerProcess) ->
             return len(gc.get_objects()), own.memory_bytes()
 
         alone = tasks()
-        before_objects, before_bytes = await drop(3)
+        before_objects, before_bytes = await drop(2)
         rounds = max(2, scaled(ROUNDS))
         grown = []
         for _ in range(TRIES):

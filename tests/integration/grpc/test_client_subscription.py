@@ -30,7 +30,7 @@ from tests.identity import Issuer
 from tests.integration.grpc.conftest import registered
 from tests.integration.grpc.streams import WAIT_S_MAX, halves, writes
 from tests.integration.grpc.test_restarts import PRODUCERS, produce
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.secured import SecuredServer, secured
 from tests.servers import Feed, ServerProcess, changes
 from tests.waiting import async_wait_until
@@ -206,7 +206,7 @@ async def test_what_is_finished_is_acked_at_the_server(own: ServerProcess) -> No
 
 async def test_nothing_is_missed_or_given_twice_over_kills(own: ServerProcess) -> None:
     feeds = [registered(own) for _ in range(PRODUCERS)]
-    total, kills = scaled(600), 3
+    total, kills = scaled(sized(600, soak=1500)), 3
     wanted = PRODUCERS * total
     read: list[Lsn] = []
 

@@ -14,7 +14,7 @@ from headrace.errors import OffsetMismatch, StreamFailed, Unavailable
 from headrace.wire.batch import ReceivedBatch
 from tests.integration.grpc.conftest import registered
 from tests.integration.grpc.streams import WAIT_S_MAX, halves, writes
-from tests.scale import SEED, scaled
+from tests.scale import SEED, scaled, sized
 from tests.servers import Feed, ServerProcess
 from tests.waiting import async_wait_until
 
@@ -60,7 +60,7 @@ async def produce(server: ServerProcess, feed: Feed, total: int) -> None:
 
 async def test_nothing_is_missed_over_kills(own: ServerProcess) -> None:
     feeds = [registered(own) for _ in range(PRODUCERS)]
-    total, kills = scaled(800), 3
+    total, kills = scaled(sized(800, soak=2000)), 3
     wanted = PRODUCERS * total
     read: dict[str, bytes] = {}
     order: list[str] = []

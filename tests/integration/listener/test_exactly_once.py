@@ -18,7 +18,7 @@ from headrace.errors import BookmarkMoved, Usage
 from headrace.listener import Batch, Listener, ListenerSettings, SqliteBookmarks
 from headrace.listener.postgres import PostgresBookmarks
 from tests.postgres import Database
-from tests.scale import SEED, scaled
+from tests.scale import SEED, scaled, sized
 from tests.servers import Feed, ServerProcess, changes, serving
 
 TOTAL = 60
@@ -117,7 +117,10 @@ def test_killed_at_every_step_each_entry_takes_effect_exactly_once(
     lives: subprocess.Popen[str], feed: Feed, tables: Database
 ) -> None:
     rng = random.Random(SEED)
-    killed_at = [*range(1, STEPS_OF_A_BATCH + 1), *(rng.randrange(1, 30) for _ in range(scaled(2)))]
+    killed_at = [
+        *range(1, STEPS_OF_A_BATCH + 1),
+        *(rng.randrange(1, 30) for _ in range(scaled(sized(2, soak=4)))),
+    ]
     for fatal in killed_at:
         consume(lives, feed, tables, fatal)
         applied = [number for (number,) in tables.sql("SELECT sequence_id FROM applied ORDER BY 1")]
@@ -138,7 +141,7 @@ def test_parts_of_the_keys_killed_at_random_steps_take_effect_exactly_once(
     entries = [{"key": f"k{n % 11}", "changes": changes(n)} for n in range(1, TOTAL + 1)]
     assert feed.post(*entries).status_code == 200
     rng = random.Random(SEED)
-    for _ in range(scaled(3)):
+    for _ in range(scaled(sized(3, soak=5))):
         consume(lives, feed, tables, rng.randrange(1, 30), rng.choice(["1/2", "2/2"]))
     for shard in ("1/2", "2/2"):
         assert consume(lives, feed, tables, 0, shard) == 0

@@ -17,7 +17,7 @@ import pytest
 
 from headrace.listener import EntryFilter, Listener, ListenerSettings, Shard, SqliteBookmarks
 from tests import forks
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.servers import Feed, ServerProcess, serving
 from tests.waiting import async_wait_until, wait_until
 
@@ -77,7 +77,7 @@ def members(feed: Feed, *posted: dict[str, Any]) -> None:
 def test_parts_in_parallel_with_kills_get_everything_each_key_in_order(feed: Feed, tmp_path: Path) -> None:
     outs = [tmp_path / f"{part}.ndjson" for part in range(1, PARTS + 1)]
     total = 0
-    for life in range(scaled(2)):
+    for life in range(scaled(sized(2, soak=3))):
         with ExitStack() as stack:
             running = []
             for part, out in enumerate(outs, 1):

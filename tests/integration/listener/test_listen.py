@@ -14,7 +14,7 @@ import pytest
 
 from headrace.listener import Listener, ListenerSettings, SqliteBookmarks
 from tests import forks
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.servers import Feed, ServerProcess, changes, serving
 from tests.waiting import wait_until
 
@@ -84,7 +84,7 @@ def test_from_a_place(feed: Feed, tmp_path: Path) -> None:
 def test_listener_and_server_killed_in_the_middle_nothing_lost(feed: Feed, tmp_path: Path) -> None:
     out = tmp_path / "out.ndjson"
     total = 0
-    for life in range(scaled(2)):
+    for life in range(scaled(sized(2, soak=4))):
         with out.open("ab") as stdout, (tmp_path / "listen.err").open("ab") as stderr:
             words = command(feed, tmp_path, "--ndjson")
             with forks.start(words, stdout=stdout, stderr=stderr) as listener:

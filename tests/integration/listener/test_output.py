@@ -16,7 +16,7 @@ import pytest
 
 from headrace.listener import Listener, ListenerSettings, SqliteBookmarks
 from tests import forks
-from tests.scale import SEED, scaled
+from tests.scale import SEED, scaled, sized
 from tests.servers import Feed, ServerProcess, changes, serving
 from tests.waiting import async_wait_until, wait_until
 
@@ -80,7 +80,7 @@ def test_killed_at_any_moment_a_file_holds_whole_lines(
     total = 3000
     post(feed, 1, total)
     out = tmp_path / "out.ndjson"
-    for _ in range(scaled(3)):
+    for _ in range(scaled(sized(3, soak=5))):
         with out.open("ab") as stdout, (tmp_path / "listen.err").open("ab") as stderr:
             size = out.stat().st_size + rng.randrange(1, 200_000)
             with forks.start(command(feed, tmp_path), stdout=stdout, stderr=stderr) as listener:

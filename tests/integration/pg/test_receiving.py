@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from headrace.client.tls import NO_TLS
 from tests.pg import Receiver, create_slot, numbers, query, registered, slot_row
 from tests.servers import Feed, ServerProcess
 from tests.waiting import wait_until
@@ -113,6 +114,7 @@ def writing(feed: Feed) -> Iterator[list[int]]:
                         json={"entries": part},
                         timeout=30,
                         trust_env=False,
+                        verify=NO_TLS,
                     )
                     assert answer.status_code == 200, answer.text
             except httpx.HTTPError:

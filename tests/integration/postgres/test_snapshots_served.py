@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from headrace.client.tls import NO_TLS
 from tests.agents import AgentProcess, headrace
 from tests.ports import free_port
 from tests.postgres import Database
@@ -58,6 +59,7 @@ class Shop:
                 params={"change-feed-id": FEED, "listener-id": "l"},
                 headers={"Authorization": f"Bearer {TOKEN}", "Accept-Encoding": encoding},
                 trust_env=False,
+                verify=NO_TLS,
                 timeout=60,
             )
         except httpx.TransportError:

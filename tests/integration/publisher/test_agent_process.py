@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from headrace.client.http import FeedClient
+from headrace.client.tls import NO_TLS
 from headrace.errors import AgentFenced, FeedOwned, HeadraceError, OutboxBehindFeed, TableNotFound, TooLarge
 from headrace.publisher.agent import run_agent
 from headrace.publisher.attach.selection import AttachRequest
@@ -76,7 +77,7 @@ def wait_for_change(path: Path, before: int) -> None:
 def read_feed(server: ServerProcess, feed: str = "bank") -> list[dict[str, Any]]:
     """Return all entries of the feed."""
     entries: list[dict[str, Any]] = []
-    with httpx.Client(base_url=server.url, trust_env=False) as http:
+    with httpx.Client(base_url=server.url, trust_env=False, verify=NO_TLS) as http:
         while True:
             answer = http.get(f"/feeds/{feed}/entries", params={"beg-sequence-id": len(entries) + 1})
             answer.raise_for_status()
@@ -288,7 +289,7 @@ async def test_application_and_agent_share_one_outbox(path: Path, server: Server
                     == (1,)
                 )
             )
-    with httpx.Client(base_url=server.url, trust_env=False) as http:
+    with httpx.Client(base_url=server.url, trust_env=False, verify=NO_TLS) as http:
         answer = http.get("/feeds/mine/entries", params={"beg-sequence-id": 1})
     assert b'{"uuid": "a",  "n": 1.50}' in answer.content
     (entry,) = answer.json()["changes-list"]

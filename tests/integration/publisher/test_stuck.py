@@ -14,6 +14,7 @@ import httpx
 import psycopg
 import pytest
 
+from headrace.client.tls import NO_TLS
 from headrace.errors import SourceUnavailable, Stalled
 from headrace.publisher.agent import run_agent
 from headrace.publisher.outbox import Outbox
@@ -46,7 +47,7 @@ def add(path: Path, number: int) -> None:
 
 
 def ready(port: int) -> Any:
-    return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=30, trust_env=False).json()
+    return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=30, trust_env=False, verify=NO_TLS).json()
 
 
 def values(server: ServerProcess) -> list[int]:

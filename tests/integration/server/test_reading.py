@@ -11,6 +11,7 @@ import httpx
 import psycopg
 import pytest
 
+from headrace.client.tls import NO_TLS
 from headrace.wire.documents import FRAMES_TYPE
 from headrace.wire.entry import decode_entry
 from headrace.wire.frame import frames_of
@@ -21,7 +22,9 @@ from tests.servers import Feed, ServerProcess, changes, code_of
 async def client(server: ServerProcess) -> AsyncIterator[httpx.AsyncClient]:
     """A client that opens as many connections as it is asked for."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=server.url, limits=limits, timeout=70, trust_env=False) as made:
+    async with httpx.AsyncClient(
+        base_url=server.url, limits=limits, timeout=70, trust_env=False, verify=NO_TLS
+    ) as made:
         yield made
 
 

@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace import __version__
+from headrace.client.tls import NO_TLS
 from headrace.errors import ConfigInvalid, PortInUse
 from headrace.runtime.health import REQUESTS_MAX, HealthAddress, HealthServer, parse_health
 from headrace.runtime.progress import Progress
@@ -25,7 +26,7 @@ HERE = HealthAddress("127.0.0.1", 0)
 
 
 def get(server: HealthServer, path: str) -> httpx.Response:
-    return httpx.get(f"http://{server.address}{path}", timeout=30, trust_env=False)
+    return httpx.get(f"http://{server.address}{path}", timeout=30, trust_env=False, verify=NO_TLS)
 
 
 def test_ready_while_it_moves_and_not_once_it_is_stuck() -> None:
