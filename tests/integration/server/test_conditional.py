@@ -16,7 +16,7 @@ from headrace.client.producer import Producer
 from headrace.errors import Fenced, OffsetMismatch
 from tests import forks
 from tests.integration.server.folders import SMALL_SEGMENTS, drop_all_but_newest, write_feed
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.servers import Feed, ServerProcess, code_of, serving
 
 
@@ -90,7 +90,7 @@ def test_refusal_tells_what_may_be_thought_of_it(shared: Feed) -> None:
 
 async def test_producers_race_at_the_tail(shared: Feed) -> None:
     """Each place is won once, by whoever; each producer's values stand there once and in order."""
-    producers, each = 6, scaled(25)
+    producers, each = 6, scaled(sized(10, soak=25))
 
     async def run(name: str) -> int:
         lost = 0
