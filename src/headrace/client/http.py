@@ -21,7 +21,7 @@ from headrace import errors
 from headrace.client.credential import Credential, check_may_send
 from headrace.client.http_problem import judged_by_token, problem_of
 from headrace.client.operator_calls import OperatorCalls, encoded
-from headrace.client.tls import NO_TLS, client_context
+from headrace.client.tls import context_for
 from headrace.entries.bookmark import Bookmark
 from headrace.runtime.typed_json import decode_json
 from headrace.wire import documents as doc
@@ -90,7 +90,7 @@ class FeedClient(OperatorCalls):
         try:
             return httpx.AsyncClient(
                 base_url=self.server,
-                verify=client_context(self.ca_file) if self.server.startswith("https://") else NO_TLS,
+                verify=context_for(self.server, self.ca_file),
                 event_hooks={"request": [credential.request_hook(self.server)]} if credential else None,
                 timeout=httpx.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S),
                 limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),

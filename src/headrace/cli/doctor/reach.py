@@ -17,7 +17,7 @@ from headrace.cli.doctor.finding import Asked, Finding, fail, failed, ok, warn
 from headrace.client.channel import error_of_status, open_channel
 from headrace.client.credential import Credential
 from headrace.client.http import FeedClient
-from headrace.client.tls import NO_TLS, client_context
+from headrace.client.tls import context_for
 from headrace.errors import HeadraceError, ServerUnreachable
 
 ANSWER_S_MAX: Final = 5.0
@@ -39,7 +39,7 @@ class Alive(NamedTuple):
 def alive(asked: Asked) -> Alive | None:
     """Ask the server whether it lives; None if it does not answer, or is no Headrace."""
     try:
-        context = client_context(asked.authorities) if asked.address.startswith("https://") else NO_TLS
+        context = context_for(asked.address, asked.authorities)
         began = time.monotonic()
         answer = httpx.get(
             f"{asked.address.rstrip('/')}/healthz", verify=context, timeout=ANSWER_S_MAX, trust_env=False
