@@ -11,7 +11,7 @@ import pytest
 
 from headrace.capture.binlog.decode import Decoder
 from headrace.capture.binlog.event import GtidPosition, RowsChanged
-from headrace.capture.mariadb.connection import connect
+from headrace.capture.mariadb.connection import connect, fetch
 from headrace.capture.mariadb.dump import BinlogDump, default_replica_id, register
 from headrace.capture.mariadb.server import current_gtid
 from headrace.errors import (
@@ -174,6 +174,10 @@ def test_over_tls_the_same_events_arrive(tmp_path: Path) -> None:
         stranger = Authority(tmp_path, "stranger")
         with pytest.raises(SourceUnavailable, match="certificate"):
             connect(parse_dsn(f"mariadb://app:a@127.0.0.1:{server.port}?ssl-ca={stranger.file}"))
+        # Without an authority nobody is checked, and there is TLS where the server has it.
+        with closing(connect(parse_dsn(f"mariadb://app:a@127.0.0.1:{server.port}"))) as unchecked:
+            ((_, cipher),) = fetch(unchecked, "SHOW STATUS LIKE 'Ssl_cipher'")
+            assert cipher
 
 
 @pytest.mark.parametrize("checksum", ["NONE", "CRC32"])

@@ -25,6 +25,7 @@ from headrace.errors import (
 )
 from headrace.runtime.dsn import Dsn
 from headrace.runtime.mysql_address import ANSWER_TIMEOUT_S, MYSQL_DSN_HINT, read_mysql_address
+from headrace.runtime.mysql_connection import MysqlConnection
 
 if TYPE_CHECKING:
     Source = Connection[Cursor]
@@ -73,7 +74,7 @@ def connect(dsn: Dsn, answer_timeout_s: int = ANSWER_TIMEOUT_S) -> Source:
     address = read_mysql_address(dsn, answer_timeout_s, database=False)
     with source_errors():
         try:
-            connection = Source(**address, charset="utf8mb4", autocommit=True)
+            connection = MysqlConnection(**address, charset="utf8mb4", autocommit=True)
         except OSError as error:  # the driver's own errors are none: it reads the file before it connects
             raise DsnInvalid(
                 f"ssl-ca can't be used: {error.strerror or error}", hint=MYSQL_DSN_HINT

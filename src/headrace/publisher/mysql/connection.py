@@ -15,6 +15,7 @@ from headrace.errors import AttachUnsafe, DsnInvalid, SourceForbidden, SourceUna
 from headrace.publisher.outbox.mysql import STATEMENTS_LOGGED, STATEMENTS_LOGGED_HINT
 from headrace.runtime.dsn import Dsn
 from headrace.runtime.mysql_address import ANSWER_TIMEOUT_S, MYSQL_DSN_HINT, read_mysql_address
+from headrace.runtime.mysql_connection import MysqlConnection
 
 if TYPE_CHECKING:
     Source = Connection[Cursor]
@@ -59,7 +60,7 @@ def connect(dsn: Dsn, answer_timeout_s: int = ANSWER_TIMEOUT_S) -> Source:
     address = read_mysql_address(dsn, answer_timeout_s)
     with mysql_errors():
         try:
-            connection = Source(
+            connection = MysqlConnection(
                 **address,
                 charset="utf8mb4",
                 autocommit=True,
