@@ -9,10 +9,9 @@ from pathlib import Path
 
 import httpx
 
-from headrace.client.tls import NO_TLS
 from tests.certificates import Authority
 from tests.identity import Issuer
-from tests.servers import ServerProcess
+from tests.servers import PLAIN, ServerProcess
 
 
 class SecuredServer(ServerProcess):
@@ -48,7 +47,7 @@ class SecuredServer(ServerProcess):
 
     def client(self, token: str | None) -> httpx.Client:
         """A client that bears ``token``."""
-        verify = NO_TLS
+        verify = PLAIN
         if self.authority is not None:
             verify = ssl.create_default_context(cafile=str(self.authority.file))
         headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
