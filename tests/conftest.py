@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.budget import long_files
 from tests.java_classes import start_quickly
-from tests.scale import SCALE, SEED, SOAK
+from tests.scale import SCALE, SEED, SOAK, sized
 from tests.scale import scaled as scaled_rounds
 
 # Where time goes. And fixtures for every folder: a real PostgreSQL and databases in it, an S3 server, and the stores.
@@ -22,10 +22,14 @@ pytest_plugins = ["tests.timing", "tests.postgres", "tests.s3", "tests.stores"]
 # A busy machine makes generation slow, which says nothing about the code: hence no deadline, no too_slow.
 _QUIET = [HealthCheck.too_slow]
 settings.register_profile(
-    "dev", max_examples=scaled_rounds(100), deadline=None, print_blob=True, suppress_health_check=_QUIET
+    "dev",
+    max_examples=scaled_rounds(sized(40, soak=100)),
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=_QUIET,
 )
 settings.register_profile(
-    "ci", settings.get_profile("dev"), max_examples=scaled_rounds(200), stateful_step_count=60
+    "ci", settings.get_profile("dev"), max_examples=scaled_rounds(sized(60, soak=200)), stateful_step_count=60
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 

@@ -29,7 +29,7 @@ from headrace.testing.clock import ManualClock
 from headrace.wire.frame import FIRST_POSITION
 from tests.append_model import Feed, Said, told
 from tests.bench import Bench, append, register
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.stores import Opener
 
 SEGMENT_BYTES = 2500
@@ -225,7 +225,7 @@ def test_appends_are_judged_as_the_model_says(opener: Opener, request: pytest.Fi
     HEADRACE_TEST_SCALE runs more.
     """
     machine = type("AppendMachine", (AppendMachine,), {"opener": staticmethod(opener)})
-    examples = 40 if "files" in request.node.callspec.id else 6
+    examples = sized(15, soak=40) if "files" in request.node.callspec.id else sized(3, soak=6)
     run_state_machine_as_test(
         machine, settings=settings(max_examples=scaled(examples), stateful_step_count=50, deadline=None)
     )

@@ -15,7 +15,7 @@ import pytest
 from headrace.errors import HeadraceError, OffsetMismatch
 from headrace.log.requests import Append, Appended, Outcome, places_from
 from tests.bench import append
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.unit.log.court import FEED, Court
 
 
@@ -53,7 +53,7 @@ class Racer:
 
 @pytest.mark.parametrize("racers", [2, 3, 5])
 def test_exactly_one_wins_each_place(racers: int) -> None:
-    for seed in range(scaled(120)):
+    for seed in range(sized(scaled(40), soak=scaled(120))):
         rng = Random(seed * 31 + racers)
         court, running = Court(), []
         for number in range(racers):

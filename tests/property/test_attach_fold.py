@@ -16,7 +16,7 @@ from headrace.publisher.sqlite.connection import immediate
 from headrace.publisher.sqlite.copying import begin_copy, copy_chunk
 from headrace.publisher.sqlite.render import RowRenderer
 from headrace.publisher.sqlite.source import SqliteSource
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.unit.publisher.outboxes import application, attach, check_order, claim, drain, fold, opened
 
 TABLES = """
@@ -106,7 +106,10 @@ def state_of(source: SqliteSource) -> dict[str, bytes]:
     return state
 
 
-@settings(max_examples=scaled(80), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=sized(scaled(35), soak=scaled(80)),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(st.lists(statements, min_size=10, max_size=60), st.booleans(), st.booleans())
 def test_fold_of_outbox_equals_tables(
     run: list[tuple[str, tuple[Any, ...]]], recursive: bool, late: bool

@@ -21,6 +21,7 @@ from headrace.simple.schema import TableSchema
 from headrace.wire.generated import wal_pb2
 from tests.bases import based, captured_keys, schemas
 from tests.property.test_spark_table_steps import History, histories
+from tests.scale import sized
 from tests.unit.pipeline.tables.simple.history import INT, WORD, Feed, schema_of
 from tests.unit.pipeline.tables.simple.steps_folded import Entry, Tables
 
@@ -161,7 +162,7 @@ def tables(entries: Sequence[Entry]) -> dict[tuple[str, ...], dict[bytes, tuple[
     return {table: rows for table, rows in found.items() if rows}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sized(30, soak=100), deadline=None)
 @given(attached(), st.data())
 def test_a_base_and_the_rest_are_the_whole(entries: list[Entry], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(entries)))
@@ -201,9 +202,8 @@ def keyed(entries: Sequence[Entry], others: Sequence[bytes | None] = (None,)) ->
         own = [said["database"], said["table"], *(row[name] for name in key)]
         other = others[at % len(others)]
         named = json.dumps(own, separators=(",", ":")).encode() if other is None else other
-        found.append(
-            Entry(at, Change(change.value, key=named, op=change.op, table=change.table, copy=change.copy))
-        )
+        row = Change(change.value, key=named, op=change.op, table=change.table, copy=change.copy)
+        found.append(Entry(at, row))
     return found
 
 
@@ -225,7 +225,7 @@ def held(entries: Sequence[Entry], sizes: Sequence[int]) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=sized(20, soak=40), deadline=None)
 @given(histories(), st.data())
 def test_a_table_whose_columns_change_comes_to_the_same(history: History, data: st.DataObject) -> None:
     _compare(keyed(history.feed.entries), data)
@@ -368,7 +368,7 @@ def _statement(shop: Shop, name: str, draw: st.DrawFn) -> None:
         shop.feed.stopped("no key", ("shop", name))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(60, soak=200), deadline=None)
 @given(shops(), st.data())
 def test_tables_that_come_and_go_come_to_the_same(entries: list[Entry], data: st.DataObject) -> None:
     _compare(entries, data)
@@ -377,13 +377,13 @@ def test_tables_that_come_and_go_come_to_the_same(entries: list[Entry], data: st
 OTHERS = st.lists(st.sampled_from([None, b"all", b"x", b'["shop","aa",1]', b""]), min_size=1, max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sized(30, soak=60), deadline=None)
 @given(shops(OTHERS), st.data())
 def test_keys_that_are_none_of_captures_come_to_the_same(entries: list[Entry], data: st.DataObject) -> None:
     _compare(entries, data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sized(30, soak=100), deadline=None)
 @given(shops(), st.data())
 def test_what_a_row_said_that_was_overwritten_does_not_matter(
     entries: list[Entry], data: st.DataObject

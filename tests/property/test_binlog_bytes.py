@@ -13,7 +13,7 @@ from headrace.capture.binlog.event import RowsChanged, TableMap, TableMapped
 from headrace.capture.binlog.kinds import EventKind
 from headrace.errors import BinlogInvalid, BinlogUnsupported, TableStopped
 from tests.golden.binlog_mariadb import CHARSETS, read_golden, row_decoder
-from tests.scale import scaled
+from tests.scale import scaled, sized
 
 FORMAT, *RAW = read_golden()
 WITHOUT_CHECKSUMS = FORMAT[:9] + len(FORMAT).to_bytes(4, "little") + FORMAT[13:-5] + b"\0"
@@ -44,7 +44,7 @@ def look(raw: bytes, shapes: dict[int, TableMap]) -> None:
             row_decoder(shapes[event.table_id]).rows(event)
 
 
-@settings(max_examples=scaled(400))
+@settings(max_examples=sized(scaled(120), soak=scaled(400)))
 @given(st.data())
 def test_damaged_events_are_told(data: st.DataObject) -> None:
     event = bytearray(data.draw(st.sampled_from(RAW))[:-4])
@@ -63,7 +63,7 @@ def test_every_truncation_is_told() -> None:
             look(cut, SHAPES)
 
 
-@settings(max_examples=scaled(200))
+@settings(max_examples=sized(scaled(60), soak=scaled(200)))
 @given(st.sampled_from([*EventKind, 0, 99, 255]), st.binary(max_size=60), st.sampled_from([0, 0x80]))
 def test_any_bytes_of_any_kind_are_told(kind: int, body: bytes, flags: int) -> None:
     header = bytes(4) + bytes([kind]) + bytes(4) + (19 + len(body)).to_bytes(4, "little") + bytes(4)

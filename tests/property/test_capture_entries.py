@@ -18,7 +18,7 @@ from headrace.simple.schema import TableSchema
 from headrace.wire.entry import encode_half
 from headrace.wire.halves import join_halves
 from headrace.wire.keyed import join_fields
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple_tables import change, column, table
 
 NAMES = st.text('abAé<"\\\n\u2028 .', min_size=1, max_size=4)
@@ -101,7 +101,7 @@ def row_changes(
     )
 
 
-@settings(max_examples=scaled(150), deadline=None)
+@settings(max_examples=sized(scaled(45), soak=scaled(150)), deadline=None)
 @given(data=st.data())
 def test_entries_are_what_messages_become(data: st.DataObject) -> None:
     draw = data.draw

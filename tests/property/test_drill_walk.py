@@ -24,6 +24,7 @@ from headrace.pipeline.drill.walking import (
 )
 from tests.archive_model import ALL, FEEDS, PAUSE_MAX_MS, Append, History, write_archive
 from tests.archive_model import last_whole as last_whole_of
+from tests.scale import sized
 
 _TX = st.sampled_from(["", "", "A", "B", "C"])
 _LATE = st.integers(0, 16).map(lambda one: one % 2 + one // 2 * PAUSE_MAX_MS // 2)
@@ -46,7 +47,7 @@ APPENDS = st.lists(appends_of(), min_size=1, max_size=14).map(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(60, soak=200), deadline=None)
 @given(APPENDS)
 def test_the_walk_over_entries_is_the_models(appends: list[Append]) -> None:
     known = History(appends).entries
@@ -59,7 +60,7 @@ def test_the_walk_over_entries_is_the_models(appends: list[Append]) -> None:
         assert found == (known[place].lsn if place >= 0 else None)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=sized(20, soak=30), deadline=None)
 @given(APPENDS, st.sets(st.integers(1, 13)), _OLD)
 def test_the_walk_over_segments_is_the_models(appends: list[Append], cuts: set[int], old: int) -> None:
     history = History(appends)
@@ -72,7 +73,7 @@ def test_the_walk_over_segments_is_the_models(appends: list[Append], cuts: set[i
             assert last_whole(archive, ZERO, one.lsn) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sized(30, soak=60), deadline=None)
 @given(APPENDS, st.sets(st.integers(1, 13)), st.sets(st.integers(1, 12), min_size=1), _OLD)
 def test_the_walk_over_accepted_gaps_is_the_models_and_the_plans(
     appends: list[Append], cuts: set[int], lost: set[int], old: int

@@ -15,7 +15,7 @@ from headrace.pipeline.kafka.steps import Control, Rows, Step, plan_steps, send_
 from headrace.simple.bootstrap import BootstrapSettings
 from headrace.simple.message import Ddl, MessageType
 from headrace.simple.schema import TableSchema
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple_tables import table
 
 TABLES = ("a", "b")
@@ -172,7 +172,7 @@ def steps_of(batch: Sequence[Entry]) -> list[Step]:
     return plan_steps(statements, found, marks.items())
 
 
-@settings(max_examples=scaled(200), deadline=None)
+@settings(max_examples=sized(scaled(60), soak=scaled(200)), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     length=st.integers(0, 60),

@@ -32,7 +32,7 @@ from headrace.wire.kwal_columns import Segment
 from tests.archive_model import Append, History
 from tests.identities import age_identity
 from tests.kwal import INCARNATION
-from tests.scale import scaled
+from tests.scale import scaled, sized
 
 LOG: Final = History([Append(7, at) for at in range(8)])
 LSNS: Final = [one.lsn for one in LOG.entries]
@@ -220,7 +220,7 @@ lots = st.builds(
 )
 
 
-@settings(max_examples=scaled(40), deadline=None)
+@settings(max_examples=sized(scaled(20), soak=scaled(40)), deadline=None)
 @given(lots)
 def test_whoever_wakes_up_when_nothing_that_was_acked_is_lost(lot: Lot) -> None:
     play(lot, World(f"memory://late-{next(numbers)}/wal"), "")

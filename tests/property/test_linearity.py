@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headrace.testing.linearity import Appending, NotLinear, Reading, check
-from tests.scale import scaled
+from tests.scale import scaled, sized
 
 History = tuple[list[str], list[Appending | Reading]]
 """What the feed holds in the end, and what its clients saw."""
@@ -140,14 +140,14 @@ WRONGS: list[Wrong] = [
 ]  # fmt: skip
 
 
-@settings(max_examples=scaled(300), deadline=None)
+@settings(max_examples=sized(scaled(90), soak=scaled(300)), deadline=None)
 @given(rng=RANDOM)
 def test_what_a_right_log_shows_passes(rng: Random) -> None:
     check(*right(rng))
 
 
 @pytest.mark.parametrize("wrong", WRONGS, ids=lambda wrong: wrong.__name__)
-@settings(max_examples=scaled(100), deadline=None)
+@settings(max_examples=sized(scaled(30), soak=scaled(100)), deadline=None)
 @given(rng=RANDOM)
 def test_each_way_of_being_wrong_is_refused(wrong: Wrong, rng: Random) -> None:
     final, operations = wrong(rng, *right(rng))

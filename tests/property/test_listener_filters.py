@@ -17,7 +17,7 @@ from headrace.listener.machine import Machine
 from headrace.wire.documents import EntryOut
 from headrace.wire.generated import wal_pb2
 from tests import transcripts
-from tests.scale import scaled
+from tests.scale import scaled, sized
 
 PARTS = 8
 LIVES_MAX = 4
@@ -100,7 +100,7 @@ class Consumer:
         return [transcripts.entry(str(number)) for number in passed], max(first - 1, last), lsn
 
 
-@settings(max_examples=scaled(60), deadline=None)
+@settings(max_examples=sized(scaled(30), soak=scaled(60)), deadline=None)
 @given(
     entries,
     st.sets(st.sampled_from(MEMBERS)),

@@ -28,7 +28,7 @@ from headrace.testing.clock import ManualClock
 from headrace.testing.disk import PowerLossDisk
 from headrace.wire.frame import FIRST_POSITION
 from tests.bench import Bench, append, expecting, register
-from tests.scale import scaled
+from tests.scale import scaled, sized
 
 SEGMENT_BYTES = 2500
 FEEDS = st.sampled_from(["f1", "f2"])
@@ -269,5 +269,7 @@ class LogMachine(RuleBasedStateMachine):
             assert [number for lsn, number in walked if lsn.region_id == tail.region_id] == list(kept)
 
 
-LogMachine.TestCase.settings = settings(max_examples=scaled(80), stateful_step_count=40, deadline=None)
+LogMachine.TestCase.settings = settings(
+    max_examples=sized(scaled(35), soak=scaled(80)), stateful_step_count=40, deadline=None
+)
 TestLog = LogMachine.TestCase

@@ -12,7 +12,7 @@ from headrace.log.postgres.store import PostgresStore
 from tests.bench import Bench
 from tests.postgres import Cluster
 from tests.property import test_log_model
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.stores import database_of
 
 
@@ -54,5 +54,7 @@ def test_log_on_postgres_is_what_the_model_says(cluster: Cluster) -> None:
     PostgresMachine.cluster = cluster
     run_state_machine_as_test(
         PostgresMachine,
-        settings=settings(max_examples=scaled(5), stateful_step_count=30, deadline=None),
+        settings=settings(
+            max_examples=sized(scaled(2), soak=scaled(5)), stateful_step_count=30, deadline=None
+        ),
     )

@@ -13,11 +13,11 @@ from headrace.archive.moments.pruning import Base, Contents, Fate, Held, PrunePl
 from headrace.entries.lsn import Lsn
 from headrace.wire.base_manifest import base_folder
 from tests.prune_model import DAY_MS, REGION, base_at, segment
-from tests.scale import scaled
+from tests.scale import scaled, sized
 
 HOUR_MS = 3_600_000
 BEGIN_MS = 1_800_000_000_000
-ROUNDS = settings(max_examples=scaled(300), deadline=None)
+ROUNDS = settings(max_examples=sized(scaled(90), soak=scaled(300)), deadline=None)
 
 
 def lsn(at: int, ms: int) -> Lsn:

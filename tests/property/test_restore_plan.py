@@ -27,7 +27,7 @@ from tests.archive_model import (
     write_archive,
     write_base,
 )
-from tests.scale import scaled
+from tests.scale import scaled, sized
 
 _TX = st.sampled_from(["", "", "A", "B", "C"])
 _LATE = st.integers(0, 6).map(lambda one: one % 2 + one // 2 * PAUSE_MAX_MS // 2)
@@ -189,7 +189,7 @@ class Model:
         return [(place, self.history.entries[place]) for place in range(start + 1, end) if self.there[place]]
 
 
-@settings(max_examples=scaled(25), deadline=None)
+@settings(max_examples=sized(scaled(20), soak=scaled(25)), deadline=None)
 @given(CASES)
 @example(LOST_IN_PART)
 @example(FOREIGN)
@@ -271,7 +271,7 @@ def _check_exact(model: Model, archive: Archive, at: int, entry: Known) -> None:
         assert found.target_lsn == entry.lsn
 
 
-@settings(max_examples=scaled(60), deadline=None)
+@settings(max_examples=sized(scaled(30), soak=scaled(60)), deadline=None)
 @given(CASES, st.integers(-2, 8))
 @example(ONE_MS, 10)
 @example(LOST_IN_PART, 10)
@@ -308,7 +308,7 @@ _GROWING = st.lists(appends_of(), min_size=1, max_size=12).map(
 )
 
 
-@settings(max_examples=scaled(25), deadline=None)
+@settings(max_examples=sized(scaled(20), soak=scaled(25)), deadline=None)
 @given(_GROWING, st.lists(st.integers(1, 11), max_size=6), st.integers(0, 11))
 @example(PAUSED, [3], 0)
 @example(PAUSED, [2, 3, 4], 1)

@@ -10,10 +10,10 @@ from headrace.log.contract import SegmentView
 from headrace.log.retention.loss import ACTIVE_MS, Rates, time_to_loss
 from headrace.log.retention.plan import Consumer, Fate, Terms, plan_retention
 from tests.retention import consumer, sizes
-from tests.scale import scaled
+from tests.scale import scaled, sized
 
 MS_MAX = 1000
-ROUNDS = settings(max_examples=scaled(300), deadline=None)
+ROUNDS = settings(max_examples=sized(scaled(90), soak=scaled(300)), deadline=None)
 
 
 @st.composite

@@ -15,7 +15,7 @@ from headrace.wire import varint
 from headrace.wire.entry import checksum, encode_half
 from headrace.wire.halves import Joined, join_halves, split_halves
 from headrace.wire.row_halves import ends_transaction
-from tests.scale import scaled
+from tests.scale import scaled, sized
 
 ROW = encode_half(Change(b'{"a":1}', key=b"key", source_tx=b"0-1-7", tx_index=1, table=("shop", "t")))
 ENTRY_BYTES_MAX = 40_000
@@ -59,13 +59,13 @@ def check(half: bytes) -> None:
     assert outcome(join_halves([ROW, half]), 1) == outcome(join_halves([half]), 0)
 
 
-@settings(max_examples=scaled(150), deadline=None)
+@settings(max_examples=sized(scaled(45), soak=scaled(150)), deadline=None)
 @given(rows | others)
 def test_whatever_stands_behind_a_row_is_split_as_it_is_alone(change: Change) -> None:
     check(encode_half(change))
 
 
-@settings(max_examples=scaled(400), deadline=None)
+@settings(max_examples=sized(scaled(120), soak=scaled(400)), deadline=None)
 @given(rows, st.data())
 def test_a_half_of_other_bytes_is_refused_as_it_is_alone(change: Change, data: st.DataObject) -> None:
     half = bytearray(encode_half(change))
@@ -118,7 +118,7 @@ def test_what_looks_like_a_row_is_judged_as_it_is_alone(half: bytes) -> None:
     check(half)
 
 
-@settings(max_examples=scaled(100), deadline=None)
+@settings(max_examples=sized(scaled(30), soak=scaled(100)), deadline=None)
 @given(rows)
 def test_rows_as_capture_sends_them_are_known_without_the_long_way(change: Change) -> None:
     assume(change.key and 0 < len(change.key) < 128 and change.key[0])

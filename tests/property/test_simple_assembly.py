@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.simple.assembler import Bounds
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple_topic import Consumer, Source, Writer
 
 
@@ -19,7 +19,7 @@ def history(rng: random.Random, steps: int) -> Source:
     return source
 
 
-@settings(max_examples=scaled(150), deadline=None)
+@settings(max_examples=sized(scaled(45), soak=scaled(150)), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 40), partitions=st.integers(1, 4))
 def test_tables_and_statements_are_the_sources(seed: int, steps: int, partitions: int) -> None:
     rng = random.Random(seed)  # repeatable
@@ -32,7 +32,7 @@ def test_tables_and_statements_are_the_sources(seed: int, steps: int, partitions
     assert consumer.stored[2] == source.tables, "and all of it is stored"
 
 
-@settings(max_examples=scaled(40), deadline=None)
+@settings(max_examples=sized(scaled(20), soak=scaled(40)), deadline=None)
 @given(seed=st.integers(0, 2**32), partitions=st.integers(1, 4), greedy=st.booleans())
 def test_what_waits_is_bounded(seed: int, partitions: int, *, greedy: bool) -> None:
     rng = random.Random(seed)  # repeatable

@@ -16,6 +16,7 @@ from headrace.simple.message import MessageType
 from headrace.simple.schema import DataType, TableSchema
 from headrace.simple.values import kind_of
 from headrace.wire.arrays import array_of
+from tests.scale import sized
 from tests.unit.pipeline.tables.simple.history import (
     BIGINT,
     EXACT,
@@ -219,7 +220,7 @@ def as_held(history: History, table: Table) -> list[dict[str, Any]]:
     return numbered(pa.record_batch(arrays))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sized(45, soak=150), deadline=None)
 @given(histories(), st.lists(st.integers(1, 12), min_size=1))
 def test_the_steps_come_to_what_the_table_is(history: History, sizes: list[int]) -> None:
     tables, entries = Tables(), history.feed.entries

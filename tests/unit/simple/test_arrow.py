@@ -21,7 +21,7 @@ from headrace.simple.mysql_types import Family, family_of
 from headrace.simple.schema import DataType, TableSchema
 from headrace.simple.temporal import IrregularDate
 from headrace.simple.values import Encoding, Image, RowTypes
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple import binary, dmls, moment, row_of, rows, schemas, table, text
 
 U64 = (1 << 64) - 1
@@ -94,7 +94,7 @@ def test_values_are_exact(kind: DataType, raw: Any, cell: Any) -> None:
 
 
 @given(st.sampled_from(Encoding), st.data())
-@settings(max_examples=scaled(100), deadline=None)
+@settings(max_examples=sized(scaled(30), soak=scaled(100)), deadline=None)
 def test_rows_are_the_same_in_columns(encoding: Encoding, data: st.DataObject) -> None:
     schema = data.draw(schemas())
     types = RowTypes(schema, encoding)
@@ -191,7 +191,7 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.Monk
 
 
 @given(dmls(Encoding.JSON))
-@settings(max_examples=scaled(50), deadline=None)
+@settings(max_examples=sized(scaled(25), soak=scaled(50)), deadline=None)
 def test_any_message_is_a_batch_or_a_clear_error(found: tuple[TableSchema, Dml]) -> None:
     schema, message = found
     image = Image.DATA if message.data is not None else Image.OLD

@@ -34,7 +34,7 @@ from headrace.simple.message import (
 )
 from headrace.simple.schema import Column, DataType, Index, TableSchema
 from headrace.simple.values import Encoding, RowTypes
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple import U64_MAX, dmls, i64s, messages, u64s
 
 TIMES = (447984084414103554, 1708923662983, 447984074911121426)
@@ -100,7 +100,7 @@ def test_reference_vectors(message: Message, vector: str) -> None:
         assert raw_types(found) == raw_types(message)
 
 
-@settings(max_examples=scaled(300))
+@settings(max_examples=sized(scaled(90), soak=scaled(300)))
 @given(messages(Encoding.AVRO))
 def test_every_message_comes_back(message: Message) -> None:
     for _ in range(2):
@@ -116,7 +116,7 @@ usual_times = st.tuples(
 )
 
 
-@settings(max_examples=scaled(300))
+@settings(max_examples=sized(scaled(90), soak=scaled(300)))
 @given(dmls(Encoding.AVRO), usual_times, st.booleans())
 def test_the_short_way_is_taken_and_leads_to_the_same(
     generated: tuple[TableSchema, Dml], times: tuple[int, int, int], is_wide: bool
@@ -138,7 +138,7 @@ def test_the_short_way_is_taken_and_leads_to_the_same(
     assert raw_types(found) == raw_types(message)
 
 
-@settings(max_examples=scaled(200))
+@settings(max_examples=sized(scaled(60), soak=scaled(200)))
 @given(u64s, i64s, u64s, st.integers(0, 20000))
 def test_numbers_and_lengths_of_every_size(commit_ts: int, build_ts: int, version: int, length: int) -> None:
     data: dict[str, Raw] = {

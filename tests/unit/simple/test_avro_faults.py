@@ -30,7 +30,7 @@ from headrace.simple.message import (
 )
 from headrace.simple.schema import Column, DataType, Index, TableSchema
 from headrace.simple.values import Encoding
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple import messages
 
 ID = Column("id", DataType("int", "binary", "binary", 11), nullable=False, default=None)
@@ -117,13 +117,13 @@ def test_every_bit_flipped_and_every_byte_at_its_limits(kind: str) -> None:
             outcome(data[:place] + bytes([other]) + data[place + 1 :])
 
 
-@settings(max_examples=scaled(300))
+@settings(max_examples=sized(scaled(90), soak=scaled(300)))
 @given(st.binary(max_size=300), st.sampled_from([b"", b"\x16", b"\x16\x06\x06\x02", HEAD, HEAD + FIELDS]))
 def test_any_bytes(data: bytes, start: bytes) -> None:
     outcome(start + data)
 
 
-@settings(max_examples=scaled(500))
+@settings(max_examples=sized(scaled(150), soak=scaled(500)))
 @given(messages(Encoding.AVRO), st.data())
 def test_messages_with_pieces_changed_put_in_and_taken_out(message: Message, draw: st.DataObject) -> None:
     data = encode(message)

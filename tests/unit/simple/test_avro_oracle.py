@@ -29,7 +29,7 @@ from headrace.simple.message import (
 )
 from headrace.simple.schema import Column, DataType, TableSchema
 from headrace.simple.values import Encoding
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple import dmls, messages
 
 PARSED: Any = fastavro.parse_schema(SCHEMA)
@@ -186,7 +186,7 @@ def has_raw_bits(message: Message) -> bool:
     return "\\udc" in repr(datum_of(message))
 
 
-@settings(max_examples=scaled(300))
+@settings(max_examples=sized(scaled(90), soak=scaled(300)))
 @given(messages(Encoding.AVRO))
 def test_fastavro_reads_what_we_write(message: Message) -> None:
     data = encode(message)
@@ -194,7 +194,7 @@ def test_fastavro_reads_what_we_write(message: Message) -> None:
     assert decode(data) == message
 
 
-@settings(max_examples=scaled(300))
+@settings(max_examples=sized(scaled(90), soak=scaled(300)))
 @given(messages(Encoding.AVRO).filter(lambda message: not has_raw_bits(message)))
 def test_fastavro_writes_the_very_bytes_that_we_write(message: Message) -> None:
     data = written(message)
@@ -224,7 +224,7 @@ def entry(name: str, value: Raw) -> bytes:
     return message[len(least) - 4 : -2]
 
 
-@settings(max_examples=scaled(200))
+@settings(max_examples=sized(scaled(60), soak=scaled(200)))
 @given(st.data(), dmls(Encoding.AVRO))
 def test_maps_in_any_order_and_any_blocks(data: st.DataObject, generated: tuple[TableSchema, Dml]) -> None:
     message = generated[1]

@@ -27,7 +27,7 @@ from headrace.simple.message import (
     Watermark,
 )
 from headrace.simple.schema import Column, DataType, Index, TableSchema
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple import SAMPLES
 
 MESSAGES = {name: sample for name, sample in SAMPLES.items() if name != "table-schema"}
@@ -245,7 +245,7 @@ def test_nested_without_end(member: bytes, open_bracket: bytes) -> None:
 
 
 @given(st.sampled_from(sorted(MESSAGES)), st.data())
-@settings(max_examples=scaled(500), deadline=None)
+@settings(max_examples=sized(scaled(150), soak=scaled(500)), deadline=None)
 def test_damaged_bytes_are_a_message_or_a_clear_error(name: str, data: st.DataObject) -> None:
     damaged = bytearray(MESSAGES[name])
     for _ in range(data.draw(st.integers(1, 3))):
@@ -278,7 +278,7 @@ anything = st.recursive(
 
 
 @given(st.lists(st.tuples(st.sampled_from(MEMBERS), anything), max_size=6))
-@settings(max_examples=scaled(500), deadline=None)
+@settings(max_examples=sized(scaled(150), soak=scaled(500)), deadline=None)
 def test_members_of_any_kind_and_number(given: list[tuple[str, Any]]) -> None:
     beginning = [
         ("version", 1),

@@ -26,7 +26,7 @@ from headrace.simple.message import (
 )
 from headrace.simple.schema import Column, DataType, Index, TableSchema
 from headrace.simple.values import Encoding
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple import SAMPLES, U64_MAX, messages, names
 
 MESSAGES = {name: sample for name, sample in SAMPLES.items() if name != "table-schema"}
@@ -137,14 +137,14 @@ def test_text_is_escaped_as_go_does() -> None:
 
 
 @given(st.lists(names, min_size=1, max_size=8, unique=True))
-@settings(max_examples=scaled(100))
+@settings(max_examples=sized(scaled(30), soak=scaled(100)))
 def test_columns_stand_in_the_order_of_their_bytes(columns: list[str]) -> None:
     written = list(json.loads(encode(insert(data=dict.fromkeys(columns, "1"))))["data"])
     assert written == sorted(columns, key=str.encode)
 
 
 @given(messages(Encoding.JSON))
-@settings(max_examples=scaled(300), deadline=None)
+@settings(max_examples=sized(scaled(90), soak=scaled(300)), deadline=None)
 def test_what_was_written_is_read_again(message: Message) -> None:
     text = encode(message)
     assert decode(text) == message

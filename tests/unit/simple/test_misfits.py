@@ -17,7 +17,7 @@ from headrace.simple.schema import DataType
 from headrace.simple.temporal import IrregularDate
 from headrace.simple.textual import INVALID_LABEL
 from headrace.simple.values import Encoding, Image, RowTypes
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple import binary, data_types, moment, row_of, table, text
 
 J, A = Encoding.JSON, Encoding.AVRO
@@ -178,7 +178,7 @@ raws = st.one_of(
 
 
 @given(data_types, st.sampled_from(Encoding), raws)
-@settings(max_examples=scaled(1000), deadline=None)
+@settings(max_examples=sized(scaled(300), soak=scaled(1000)), deadline=None)
 def test_any_raw_value_is_a_value_or_a_clear_error(kind: DataType, encoding: Encoding, raw: Raw) -> None:
     types = RowTypes(table(kind), encoding)
     try:

@@ -21,7 +21,7 @@ from headrace.simple.schema import DataType
 from headrace.simple.temporal import IrregularDate
 from headrace.simple.textual import INVALID_LABEL
 from headrace.simple.values import Encoding, Image, Row, RowTypes
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.simple import binary, dmls, moment, row_of, rows, schemas, single, table, text
 
 U64 = (1 << 64) - 1
@@ -173,7 +173,7 @@ def test_singles_are_rounded_once(number: str, expected: float) -> None:
 @given(
     st.floats(width=32, allow_nan=False, allow_infinity=False) | st.integers(-149, 127).map(lambda n: 2.0**n)
 )
-@settings(max_examples=scaled(500))
+@settings(max_examples=sized(scaled(150), soak=scaled(500)))
 def test_singles_are_written_in_as_few_digits_as_tell_them(number: float) -> None:
     types = RowTypes(table(binary("float")))
     written = types.write({"c0": number}, "a row")["c0"]
@@ -185,7 +185,7 @@ def test_singles_are_written_in_as_few_digits_as_tell_them(number: float) -> Non
 
 @pytest.mark.parametrize("encoding", Encoding)
 @given(st.data())
-@settings(max_examples=scaled(200), deadline=None)
+@settings(max_examples=sized(scaled(60), soak=scaled(200)), deadline=None)
 def test_rows_go_through_both_ways(encoding: Encoding, data: st.DataObject) -> None:
     schema, message = data.draw(dmls(encoding))
     types = RowTypes(schema, encoding)
@@ -201,7 +201,7 @@ def test_rows_go_through_both_ways(encoding: Encoding, data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=scaled(200), deadline=None)
+@settings(max_examples=sized(scaled(60), soak=scaled(200)), deadline=None)
 def test_rows_survive_the_bytes(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     row = data.draw(rows(schema))
