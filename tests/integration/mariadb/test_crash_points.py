@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 
 import pytest
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
 
 from headrace.client.http import FeedClient
 from headrace.publisher.mysql.source import MysqlSource
@@ -29,17 +31,23 @@ async def client(server: ServerProcess) -> AsyncIterator[FeedClient]:
         yield found
 
 
-def write(database: Database, feed: str, first: int, transactions: int) -> None:
+def write(app: Connection[Cursor], feed: str, first: int, transactions: int) -> None:
     """Run transactions of two rows each."""
-    with database.connect() as app:
-        for number in range(first, first + transactions):
-            for row in (2 * number, 2 * number + 1):
-                Outbox.add(app, feed, {"row": row}, key=str(row))
-            app.commit()
+    for number in range(first, first + transactions):
+        for row in (2 * number, 2 * number + 1):
+            Outbox.add(app, feed, {"row": row}, key=str(row))
+        app.commit()
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 async def test_every_step_may_be_the_last(database: Database, client: FeedClient, cut: str) -> None:
+    with database.connect() as app, database.connect(autocommit=True) as looking:
+        await end_at_every_step(database, app, looking.cursor(), client, cut)
+
+
+async def end_at_every_step(
+    database: Database, app: Connection[Cursor], looking: Cursor, client: FeedClient, cut: str
+) -> None:
     def opener() -> MysqlSource:
         return MysqlSource(parse_dsn(database.dsn))
 
@@ -47,15 +55,16 @@ async def test_every_step_may_be_the_last(database: Database, client: FeedClient
         feed = f"{database.name}-{cut}-{fatal}"
 
         def is_processed(feed: str = feed) -> bool:
-            query = f"SELECT COUNT(*) FROM headrace_outbox WHERE NOT processed AND change_feed_id = '{feed}'"
-            return database.sql(query) == [(0,)]
+            query = "SELECT COUNT(*) FROM headrace_outbox WHERE NOT processed AND change_feed_id = %s"
+            looking.execute(query, (feed,))
+            return looking.fetchone() == (0,)
 
-        write(database, feed, 0, 2)
+        write(app, feed, 0, 2)
         error, sides = CUTS[cut]
         steps = Steps(fatal, error)
         with suppress(Killed):
             await relay_all(opener, feed, client, is_processed, steps=steps, sides=sides)
-        write(database, feed, 2, 1)
+        write(app, feed, 2, 1)
         await relay_all(opener, feed, client, is_processed)
         entries = (await client.read(feed, 1)).changes_list
         assert [(one.sequence_id, one.key) for one in entries] == [(n + 1, str(n)) for n in range(6)]
