@@ -1,4 +1,4 @@
-"""Prints every published row of the Delta tables in a folder, as JSON lines: run as a process, so that Spark ends with it.
+"""Keeps a feed's Delta tables, and prints every published row as JSON lines: run as a process, so that Spark ends with it.
 
 First a line ``{"table": [...], "types": {column: Spark type}}``, then a list of values for each row, null or a text that
 loses nothing: timestamps in microseconds and dates in days since 1970, floats and bytes in hex.
@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import pyarrow
 
 from headrace.pipeline.session import SessionSettings, open_session
-from headrace.pipeline.tables.job import read_tables
+from headrace.pipeline.tables.job import read_tables, run_tables
+from headrace.runtime.logs import configure_logs
+from tests.scale import sized
 
 
 class DeltaTable(NamedTuple):
@@ -26,14 +28,17 @@ class DeltaTable(NamedTuple):
     rows: list[dict[str, str | None]]
 
 
-def read_delta(folder: Path) -> dict[str, DeltaTable]:
-    """Return the tables that ``headrace pipeline tables`` keeps in ``folder``, by their name in the source."""
+def keep_delta(folder: Path, feed: str, server: str) -> dict[str, DeltaTable]:
+    """Have the job of ``headrace pipeline tables`` bring the tables in ``folder`` up to the feed's head.
+
+    Returns them by their name in the source.
+    """
     done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.postgres.delta_rows", str(folder)],
+        [sys.executable, "-m", "tests.integration.postgres.delta_rows", str(folder), feed, server],
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -50,16 +55,19 @@ def read_delta(folder: Path) -> dict[str, DeltaTable]:
     return found
 
 
-def main(folder: str) -> None:
-    """Print the tables of ``folder``."""
+def main(folder: str, feed: str, server: str) -> None:
+    """Bring the tables of ``folder`` up to date, and print them."""
+    configure_logs()
     settings = SessionSettings(
         log_file=Path(folder).parent / "delta_rows.log",
         name="delta rows",
         master="local[2]",
-        short_lived=True,
+        checkpoint=folder,
+        short_lived=sized(True, soak=False),
     )
     spark = open_session(settings)
     try:
+        run_tables(spark, feed=feed, to=folder, server=server, once=True)
         for name, frame in read_tables(spark, folder).items():
             types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
             sys.stdout.write(json.dumps({"table": name, "types": types}) + "\n")
@@ -93,4 +101,4 @@ def _text(value: Any) -> str | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

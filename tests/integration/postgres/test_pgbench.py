@@ -7,6 +7,7 @@ Ten times in a row, with the 100,000 accounts and the 20 seconds that a release 
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator
@@ -19,10 +20,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.agents import AgentProcess, headrace
+from tests.agents import AgentProcess, headrace, run_here
 from tests.integration.postgres import awkward
 from tests.integration.postgres.canonical import delta_rows, difference, source_rows
-from tests.integration.postgres.delta_rows import read_delta
+from tests.integration.postgres.delta_rows import keep_delta
 from tests.integration.postgres.history import BALANCES, History, entries_of
 from tests.pgbench import Load, Report, make_bank
 from tests.postgres import Cluster, Database
@@ -34,6 +35,8 @@ LOG = logging.getLogger(__name__)
 
 SECONDS = sized(4, soak=20)
 ACCOUNTS = sized(3_000, soak=100_000)
+RATE = sized(("-R", "300"), soak=())
+"""Transactions of pgbench in a second; as many as it can in a soak."""
 KILLS = ("agent", "server") * sized(1, soak=2)
 DRAIN_S_MAX = 300.0
 FEED = "bank"
@@ -80,7 +83,7 @@ def head(server: ServerProcess) -> int:
 
 def keep_busy(bank: Bank, enough: Event) -> list[Report]:
     """Run pgbench, and again if it is over before ``enough`` is set: on a slow machine the kills take longer."""
-    words = ("-n", "-c", "4", "-j", "2", "-T", str(SECONDS), *bank.transaction)
+    words = ("-n", "-c", "4", "-j", "2", "-T", str(SECONDS), *RATE, *bank.transaction)
     reports: list[Report] = []
     while not reports or not enough.is_set():
         with Load(bank.database.cluster, bank.database.name, *words) as load:
@@ -109,8 +112,9 @@ def _later_and_further(server: ServerProcess, due: float, before: int) -> bool:
 def drained(database: Database, agent: AgentProcess) -> bool:
     """Tell whether every row is copied and every change delivered."""
     assert agent.ended() is None, agent.errors()
-    tables = headrace(["publisher", "check", database.dsn])["attached"]
-    return all(one["waiting-rows"] == 0 and one["copy"] == "done" for one in tables)
+    code, out, errors = run_here(["publisher", "check", database.dsn, "--json"])
+    assert code == 0, out + errors
+    return all(one["waiting-rows"] == 0 and one["copy"] == "done" for one in json.loads(out)["attached"])
 
 
 def check_feed(server: ServerProcess, database: Database) -> History:
@@ -128,9 +132,9 @@ def check_feed(server: ServerProcess, database: Database) -> History:
     return history
 
 
-def check_tables(database: Database, folder: Path) -> None:
-    """Compare every Spark table with its PostgreSQL table."""
-    published = read_delta(folder)
+def check_tables(database: Database, server: ServerProcess, folder: Path) -> None:
+    """Make Spark tables of the feed, and compare each with its PostgreSQL table."""
+    published = keep_delta(folder, FEED, server.url)
     assert set(published) == set(TABLES)
     for table in TABLES:
         types, wanted = source_rows(database, table)
@@ -168,15 +172,4 @@ def test_bank_arrives_whole_whoever_is_killed(bank: Bank, tmp_path: Path) -> Non
             *(sum(report.transactions for report in reports), history.bank_transactions, history.last),
             *(application.commits, application.truncated),
         )
-        words = [
-            "pipeline",
-            "tables",
-            "--feed",
-            FEED,
-            "--to",
-            str(tmp_path / "tables"),
-            "--server",
-            server.url,
-        ]
-        headrace([*words, "--once", "--master", "local[2]", "--memory", "1g"])
-        check_tables(database, tmp_path / "tables")
+        check_tables(database, server, tmp_path / "tables")
