@@ -27,10 +27,13 @@ async def test_one_that_ends_before_it_is_ready(tmp_path: Path) -> None:
 
 
 async def test_one_that_ends_by_itself(tmp_path: Path) -> None:
-    agent = child(tmp_path, "print('{}')")
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    agent = child(tmp_path, f"print('{{}}', flush=True); open({str(gate)!r}).read()")
     await agent.start()
     assert await agent.first_document() == {}
     agent.check()
+    gate.write_text("")  # a pipe: it is opened when the process opens it, too
     assert await agent.finish() == ""
     with pytest.raises(DemoFailed, match="ended by itself"):
         agent.check()
