@@ -16,8 +16,9 @@ from tests.java_classes import start_quickly
 from tests.scale import SCALE, SEED, SOAK, sized
 from tests.scale import scaled as scaled_rounds
 
-# Where time goes. And fixtures for every folder: a real PostgreSQL and databases in it, an S3 server, and the stores.
-pytest_plugins = ["tests.timing", "tests.postgres", "tests.s3", "tests.stores"]
+# Where time goes, and which worker takes what. And fixtures for every folder: a real PostgreSQL and databases in it, an S3
+# server, and the stores.
+pytest_plugins = ["tests.timing", "tests.scheduler", "tests.postgres", "tests.s3", "tests.stores"]
 
 # A busy machine makes generation slow, which says nothing about the code: hence no deadline, no too_slow.
 _QUIET = [HealthCheck.too_slow]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,6 +19,12 @@ from tests.servers import Feed, ServerProcess, serving
 
 Run = Callable[..., Summary]
 _numbers = itertools.count(1)
+_ONE_TASK: Final = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.files.minPartitionNum": "1",
+}
+"""Settings that make one task of a few rows: where it matters that there are several, ``several_tasks`` is asked for."""
 
 
 @pytest.fixture(scope="session")
@@ -32,11 +39,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             master="local[2]",
             kafka=True,
             short_lived=True,
-            more={"spark.sql.warehouse.dir": str(log.parent / "warehouse")},
+            more=_ONE_TASK | {"spark.sql.warehouse.dir": str(log.parent / "warehouse")},
         )
     )
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="module")
+def several_tasks(spark: SparkSession) -> Iterator[None]:
+    """Rows are spread over two tasks, as in the session of a command on two cores."""
+    for name in _ONE_TASK:
+        spark.conf.set(name, "2")
+    yield
+    for name, value in _ONE_TASK.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture

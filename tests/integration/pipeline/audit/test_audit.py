@@ -22,6 +22,8 @@ from headrace.pipeline.tables.ledger import Ledger, read_published
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.servers import Feed
 
+pytestmark = pytest.mark.usefixtures("several_tasks")
+
 Run = Callable[..., Summary]
 
 

@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipeline.audit.checksums import Difference, differences, figures_of, own_columns
 
+pytestmark = pytest.mark.usefixtures("several_tasks")
+
 
 def table(spark: SparkSession, *rows: str) -> DataFrame:
     """A table of rows that are written as SELECT lists."""

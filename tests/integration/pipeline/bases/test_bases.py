@@ -45,6 +45,8 @@ from tests.integration.pipeline.bases.archives import (
 )
 from tests.kwal import manifest_of, sealed, write
 
+pytestmark = pytest.mark.usefixtures("several_tasks")
+
 
 def story(rounds: int = 12) -> Story:
     told = Story()

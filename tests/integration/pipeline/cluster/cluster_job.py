@@ -36,6 +36,7 @@ from tests.waiting import wait_until
 
 LATE_BATCH = 1
 LATE_S_MAX = 60.0
+EXECUTORS_S_MAX = 120.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +154,12 @@ JOBS: dict[str, Callable[[SparkSession, Plan], dict[str, Any]]] = {
 }
 
 
+def executors(spark: SparkSession) -> int:
+    """How many executors have told the driver that they are there; the master counts them when it starts them."""
+    context: Any = spark.sparkContext._jsc
+    return int(context.sc().getExecutorMemoryStatus().size()) - 1
+
+
 def main(file: str) -> None:
     """Run the jobs of each plan that is named, until there are no more."""
     given = msgspec.json.decode(Path(file).read_bytes(), type=Settings)
@@ -180,6 +187,9 @@ def main(file: str) -> None:
     spark = open_session(settings)
     for line in sys.stdin:
         plan = msgspec.json.decode(Path(line.strip()).read_bytes(), type=Plan)
+        wait_until(
+            lambda: executors(spark) == given.cores_max, EXECUTORS_S_MAX, what="an executor for each core"
+        )
         for name in plan.jobs:
             try:
                 found = JOBS[name](spark, plan)

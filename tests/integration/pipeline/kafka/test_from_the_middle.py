@@ -28,6 +28,8 @@ from tests.scale import SEED, scaled
 from tests.servers import Feed, ServerProcess
 from tests.simple_topic import Tables, apply, execute
 
+pytestmark = pytest.mark.usefixtures("several_tasks")
+
 PARTITIONS = 8
 BEGINNINGS = scaled(60)
 BY_KEY = "[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value'}]"

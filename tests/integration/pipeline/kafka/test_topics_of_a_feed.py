@@ -33,6 +33,8 @@ from tests.ports import free_port
 from tests.servers import Feed
 from tests.simple_tables import column, insert, table
 
+pytestmark = pytest.mark.usefixtures("several_tasks")
+
 FANNED_OUT = """
 [filter]
 rules = ["*.*", "!shop.hidden"]

@@ -28,6 +28,8 @@ from tests.integration.pipeline.restore.history import (
 from tests.integration.pipeline.restore.restoring import keys_in, names_in, restored
 from tests.kwal import INCARNATION
 
+pytestmark = pytest.mark.usefixtures("several_tasks")
+
 AT = 4
 """The append of the small history that the base ends with."""
 

@@ -31,6 +31,8 @@ from tests.integration.pipeline.restore.history import ORDERS, VM, History, dele
 from tests.integration.pipeline.restore.restoring import keys_in, restored
 from tests.unit.pipeline.restore.test_clearing import schema
 
+pytestmark = pytest.mark.usefixtures("several_tasks")
+
 
 def test_random_moments_are_equal(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

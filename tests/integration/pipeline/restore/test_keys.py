@@ -17,6 +17,8 @@ from tests.integration.pipeline.restore.restoring import keys_in, names_in, rest
 from tests.kwal import TS
 from tests.scale import sized
 
+pytestmark = pytest.mark.usefixtures("several_tasks")
+
 MS_ZERO = TS >> 18
 
 

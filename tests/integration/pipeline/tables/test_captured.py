@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headrace.pipeline.tables.ledger import read_published
 from tests.integration.capture.every_type import CREATE
 from tests.integration.pipeline.tables.captured_source import CapturedSource
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("several_tasks")
 
 
 def versions(to: str) -> dict[str, int]:

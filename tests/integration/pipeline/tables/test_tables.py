@@ -25,6 +25,8 @@ from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.servers import Feed, serving
 
+pytestmark = pytest.mark.usefixtures("several_tasks")
+
 
 def shown(spark: SparkSession, to: str) -> dict[str, dict[Any, dict[str, Any]]]:
     """The published rows by table and id; those without a table by key under ''."""
