@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ from tests.waiting import wait_until
 LATE_BATCH = 1
 LATE_S_MAX = 60.0
 EXECUTORS_S_MAX = 120.0
+BUSY_S = 0.2
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +163,23 @@ def executors(spark: SparkSession) -> int:
     return int(context.sc().getExecutorMemoryStatus().size()) - 1
 
 
+def tell_busy(spark: SparkSession) -> None:
+    """Say in ``busy.json``, again and again, when it was looked and on which hosts tasks were running then."""
+    context: Any = spark.sparkContext._jsc
+    while True:
+        began = time.time()
+        found = context.sc().statusTracker().getExecutorInfos()
+        hosts = [one.host() for one in found if one.numRunningTasks()]
+        replace_file(Path("busy.json"), json.dumps({"at": began, "hosts": hosts}))
+        time.sleep(BUSY_S)
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Nobody sees a part of it."""
+    file.with_suffix(".new").write_text(text)
+    file.with_suffix(".new").rename(file)
+
+
 def main(file: str) -> None:
     """Run the jobs of each plan that is named, until there are no more."""
     given = msgspec.json.decode(Path(file).read_bytes(), type=Settings)
@@ -185,6 +205,7 @@ def main(file: str) -> None:
         more=more,
     )
     spark = open_session(settings)
+    threading.Thread(target=tell_busy, args=(spark,), daemon=True).start()
     for line in sys.stdin:
         plan = msgspec.json.decode(Path(line.strip()).read_bytes(), type=Plan)
         wait_until(
@@ -195,9 +216,7 @@ def main(file: str) -> None:
                 found = JOBS[name](spark, plan)
             except PySparkException as failure:
                 raise error_of(failure) from None
-            done = Path(f"{name}.json.new")
-            done.write_text(json.dumps(found))
-            done.rename(f"{name}.json")
+            replace_file(Path(f"{name}.json"), json.dumps(found))
     stop_session(spark)
 
 

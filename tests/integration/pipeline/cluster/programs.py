@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -94,6 +95,18 @@ class Program:
         for job in self._jobs:
             self.comes(lambda: self.is_done(job), what=job)  # noqa: B023  # called at once
         return {job: json.loads((self.folder / f"{job}.json").read_text()) for job in self._jobs}
+
+    def busy_worker(self) -> int:
+        """Wait until a task is running, and return the number of the worker on which it is."""
+        began, file = time.time(), self.folder / "busy.json"
+        found: dict[str, Any] = {}
+
+        def is_busy() -> bool:
+            found.update(json.loads(file.read_text()))
+            return found["at"] > began and any(found["hosts"])
+
+        self.comes(is_busy, what="a task to run")
+        return int(str(found["hosts"][0]).rpartition(".")[2]) - 1
 
     def log(self) -> str:
         """What Spark has logged so far."""

@@ -150,7 +150,7 @@ def test_rows_are_written_to_kafka_while_a_worker_dies(program: Program, open_se
         program.comes(lambda: broker.written(TOPIC) > BEGUN_BYTES, what="rows in the topic")
         broker.pause()  # nothing is written to its end
         try:
-            program.kill_worker(1, before="kafka")
+            program.kill_worker(program.busy_worker(), before="kafka")
         finally:
             broker.resume()
         done = program.done()
