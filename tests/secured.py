@@ -9,9 +9,10 @@ from pathlib import Path
 
 import httpx
 
+from headrace.client.tls import NO_TLS
 from tests.certificates import Authority
 from tests.identity import Issuer
-from tests.servers import PLAIN, ServerProcess
+from tests.servers import ServerProcess
 
 
 class SecuredServer(ServerProcess):
@@ -47,7 +48,7 @@ class SecuredServer(ServerProcess):
 
     def client(self, token: str | None) -> httpx.Client:
         """A client that bears ``token``."""
-        verify = PLAIN
+        verify = NO_TLS
         if self.authority is not None:
             verify = ssl.create_default_context(cafile=str(self.authority.file))
         headers = {"Authorization": f"Bearer {token}"} if token is not None else {}

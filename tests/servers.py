@@ -17,14 +17,12 @@ from urllib.parse import quote
 
 import httpx
 
-from headrace.client.tls import context_for
+from headrace.client.tls import NO_TLS
 from tests import forks
 from tests.waiting import wait_until
 
 START_S_MAX = 60.0
 STOP_S_MAX = 30.0
-PLAIN = context_for("http://")
-"""For clients of plain HTTP: httpx's own would read the public authorities, 30 ms of the processor each time."""
 
 
 class ServerProcess:
@@ -89,7 +87,7 @@ class ServerProcess:
         said = json.loads(out.read_text())
         self.address = said["http"]
         self.grpc_address = said.get("grpc") or ""
-        self._http = httpx.Client(base_url=self.url, timeout=70, trust_env=False, verify=PLAIN)
+        self._http = httpx.Client(base_url=self.url, timeout=70, trust_env=False, verify=NO_TLS)
 
     def ended(self) -> bool:
         """Tell whether the process has ended."""

@@ -19,7 +19,7 @@ import google_crc32c
 import httpx
 import zstandard
 
-from tests.servers import PLAIN
+from headrace.client.tls import NO_TLS
 from tests.unit.client.servers import listening, read_request
 
 Request = tuple[str, dict[str, str]]
@@ -135,7 +135,7 @@ class Front:
 
     async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
-        async with httpx.AsyncClient(trust_env=False, timeout=70, verify=PLAIN) as real:
+        async with httpx.AsyncClient(trust_env=False, timeout=70, verify=NO_TLS) as real:
             while True:
                 first, headers, body = await read_request(reader)
                 self.requests.append((first, headers))

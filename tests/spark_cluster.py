@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import httpx
 
+from headrace.client.tls import NO_TLS
 from headrace.pipeline.java import find_java
 from headrace.pipeline.spark_home import spark_home
 from tests.java_classes import quick_options
 from tests.ports import free_port
-from tests.servers import PLAIN
 from tests.waiting import wait_until
 
 START_S_MAX: Final = 120.0
@@ -138,7 +138,7 @@ class SparkCluster:
         for process in (self._master, *self._workers):
             assert process is None or process.poll() in {None, -signal.SIGKILL}, f"it ended:\n{self.log()}"
         try:
-            answer = httpx.get(self._page, timeout=5, trust_env=False, verify=PLAIN)
+            answer = httpx.get(self._page, timeout=5, trust_env=False, verify=NO_TLS)
         except httpx.HTTPError:
             return None
         # While the master starts, every path shows the page for people.

@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 
-from tests.servers import PLAIN, ServerProcess
+from headrace.client.tls import NO_TLS
+from tests.servers import ServerProcess
 from tests.waiting import wait_until
 
 WITHIN = 120.0
@@ -15,7 +16,7 @@ WITHIN = 120.0
 
 def ready(port: int) -> Any:
     """What ``/readyz`` says there."""
-    return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=30, trust_env=False, verify=PLAIN).json()
+    return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=30, trust_env=False, verify=NO_TLS).json()
 
 
 def reasons(port: int) -> list[str]:
@@ -68,7 +69,7 @@ def wait_stuck(server: ServerProcess, port: int, *words: str) -> None:
         what=f"health to say {words}",
     )
     assert (
-        httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=30, trust_env=False, verify=PLAIN).status_code
+        httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=30, trust_env=False, verify=NO_TLS).status_code
         == 503
     )
     wait_until(lambda: stalled(server), WITHIN, what="the alarm at the server")

@@ -16,7 +16,7 @@ from headrace.client.tls import NO_TLS
 from tests.agents import AgentProcess, headrace
 from tests.ports import free_port
 from tests.postgres import Database
-from tests.servers import PLAIN, ServerProcess, serving
+from tests.servers import ServerProcess, serving
 from tests.states import Body, parse_body
 from tests.waiting import wait_until
 
@@ -61,7 +61,6 @@ class Shop:
                 trust_env=False,
                 verify=NO_TLS,
                 timeout=60,
-                verify=PLAIN,
             )
         except httpx.TransportError:
             return None

@@ -14,6 +14,7 @@ import httpx
 import psycopg
 import pytest
 
+from headrace.client.tls import NO_TLS
 from headrace.errors import SourceUnavailable, Stalled
 from headrace.publisher.agent import run_agent
 from headrace.publisher.outbox import Outbox
@@ -25,7 +26,7 @@ from tests.agents import AgentProcess
 from tests.ports import free_port
 from tests.postgres import Database
 from tests.proxy import Proxy
-from tests.servers import PLAIN, Feed, ServerProcess, serving
+from tests.servers import Feed, ServerProcess, serving
 from tests.unit.publisher.outboxes import application
 from tests.waiting import async_wait_until, wait_until
 
@@ -46,7 +47,7 @@ def add(path: Path, number: int) -> None:
 
 
 def ready(port: int) -> Any:
-    return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=30, trust_env=False, verify=PLAIN).json()
+    return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=30, trust_env=False, verify=NO_TLS).json()
 
 
 def values(server: ServerProcess) -> list[int]:
@@ -104,7 +105,10 @@ def test_a_server_that_stands_still_is_seen_and_the_agent_goes_on_after_it(
             try:
                 add(path, 3)
                 wait_until(lambda: ready(port)["reasons"], WITHIN, what="the agent to be stuck")
-                assert httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False, verify=PLAIN).status_code == 200
+                assert (
+                    httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False, verify=NO_TLS).status_code
+                    == 200
+                )
             finally:
                 server.process.send_signal(signal.SIGCONT)
             wait_until(lambda: values(server) == [1, 2, 3], WITHIN, what="the third row")

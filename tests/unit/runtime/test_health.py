@@ -14,19 +14,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace import __version__
+from headrace.client.tls import NO_TLS
 from headrace.errors import ConfigInvalid, PortInUse
 from headrace.runtime.health import REQUESTS_MAX, HealthAddress, HealthServer, parse_health
 from headrace.runtime.progress import Progress
 from headrace.runtime.runbook import runbook_page
 from headrace.testing.clock import ManualClock
-from tests.servers import PLAIN
 from tests.waiting import wait_until
 
 HERE = HealthAddress("127.0.0.1", 0)
 
 
 def get(server: HealthServer, path: str) -> httpx.Response:
-    return httpx.get(f"http://{server.address}{path}", timeout=30, trust_env=False, verify=PLAIN)
+    return httpx.get(f"http://{server.address}{path}", timeout=30, trust_env=False, verify=NO_TLS)
 
 
 def test_ready_while_it_moves_and_not_once_it_is_stuck() -> None:

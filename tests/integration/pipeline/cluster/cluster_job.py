@@ -163,15 +163,14 @@ def executors(spark: SparkSession) -> int:
     return int(context.sc().getExecutorMemoryStatus().size()) - 1
 
 
-def tell_busy(spark: SparkSession) -> None:
+def tell_busy(spark: SparkSession, ended: threading.Event) -> None:
     """Say in ``busy.json``, again and again, when it was looked and on which hosts tasks were running then."""
     context: Any = spark.sparkContext._jsc
-    while True:
+    while not ended.wait(BUSY_S):
         began = time.time()
         found = context.sc().statusTracker().getExecutorInfos()
         hosts = [one.host() for one in found if one.numRunningTasks()]
         replace_file(Path("busy.json"), json.dumps({"at": began, "hosts": hosts}))
-        time.sleep(BUSY_S)
 
 
 def replace_file(file: Path, text: str) -> None:
@@ -205,18 +204,24 @@ def main(file: str) -> None:
         more=more,
     )
     spark = open_session(settings)
-    threading.Thread(target=tell_busy, args=(spark,), daemon=True).start()
-    for line in sys.stdin:
-        plan = msgspec.json.decode(Path(line.strip()).read_bytes(), type=Plan)
-        wait_until(
-            lambda: executors(spark) == given.cores_max, EXECUTORS_S_MAX, what="an executor for each core"
-        )
-        for name in plan.jobs:
-            try:
-                found = JOBS[name](spark, plan)
-            except PySparkException as failure:
-                raise error_of(failure) from None
-            replace_file(Path(f"{name}.json"), json.dumps(found))
+    ended = threading.Event()
+    telling = threading.Thread(target=tell_busy, args=(spark, ended))
+    telling.start()
+    try:
+        for line in sys.stdin:
+            plan = msgspec.json.decode(Path(line.strip()).read_bytes(), type=Plan)
+            wait_until(
+                lambda: executors(spark) == given.cores_max, EXECUTORS_S_MAX, what="an executor for each core"
+            )
+            for name in plan.jobs:
+                try:
+                    found = JOBS[name](spark, plan)
+                except PySparkException as failure:
+                    raise error_of(failure) from None
+                replace_file(Path(f"{name}.json"), json.dumps(found))
+    finally:
+        ended.set()
+        telling.join()
     stop_session(spark)
 
 
