@@ -24,6 +24,7 @@ from tests.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 from tests.waiting import wait_until
 
 END_S_MAX: Final = 240.0
+BUSY_REPORTS: Final = 10
 ROOT: Final = Path(__file__).parents[4]
 
 
@@ -97,16 +98,25 @@ class Program:
         return {job: json.loads((self.folder / f"{job}.json").read_text()) for job in self._jobs}
 
     def busy_worker(self) -> int:
-        """Wait until a task is running, and return the number of the worker on which it is."""
+        """Wait until one worker has tasks for good, and return its number.
+
+        Spark says late that a task has ended, so it must have said several times that one is running.
+        """
         began, file = time.time(), self.folder / "busy.json"
-        found: dict[str, Any] = {}
+        reports: dict[float, set[str]] = {}
+        busy: set[str] = set()
 
         def is_busy() -> bool:
-            found.update(json.loads(file.read_text()))
-            return found["at"] > began and any(found["hosts"])
+            found = json.loads(file.read_text())
+            if found["at"] > began:
+                reports[found["at"]] = set(found["hosts"])
+            last = list(reports.values())[-BUSY_REPORTS:]
+            if not busy and len(last) == BUSY_REPORTS:
+                busy.update(set.intersection(*last))
+            return bool(busy)
 
-        self.comes(is_busy, what="a task to run")
-        return int(str(found["hosts"][0]).rpartition(".")[2]) - 1
+        self.comes(is_busy, what="a worker that is busy")
+        return int(min(busy).rpartition(".")[2]) - 1
 
     def log(self) -> str:
         """What Spark has logged so far."""
