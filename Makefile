@@ -10,8 +10,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 WIRE := src/headrace/wire
 PROTOS := kdb/wal/v1/wal.proto headrace/log/v1/log.proto
 
-# Twice as many processes as cores, 4 at most: half of what tests do is waiting.
-TESTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((cores < 2 ? 2 : 4)))
+# One more process than cores, 4 at most: tests wait now and then. tests/scheduler.py says which of them take Spark.
+TESTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((cores < 3 ? cores + 1 : 4)))
 
 BENCH := $(basename $(notdir $(wildcard bench/*.py)))
 

@@ -1,7 +1,8 @@
-"""Which worker of a run gets which files: those that need Spark's session go to half of the workers.
+"""Which worker of a run gets which files: those that keep Spark busy go to a few workers, one for each two cores.
 
-A session of Spark takes half a minute of the processor to start and to warm up, and two cores have use for two of them. The
-other workers run the tests that start servers and wait for them. Chosen by ``--dist loadfile``: a file is run as a whole.
+A session of Spark takes half a minute of the processor to start and to warm up, and keeps more than one core busy: when
+several run at once each of them takes twice as much of the processor for the same. The other workers run the tests that
+start servers and wait for them. Chosen by ``--dist loadfile``: a file is run as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-SPARK: Final = "tests/integration/pipeline/"
+SPARK: Final = ("tests/integration/pipeline/", "tests/scenarios/test_pipeline_whole.py")
 
 
 class FewSparks(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types
@@ -38,7 +39,7 @@ class FewSparks(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has n
         return next(own, next(iter(self.workqueue), None) if wanted else None)
 
     def _takes_sparks(self, node: WorkerController) -> bool:
-        """Whether a worker has a session: half of those that the run began with, and who comes for one that died."""
+        """Whether a worker takes them: half of those that the run began with, and who comes for one that died."""
         number = int(node.gateway.id.removeprefix("gw"))
         return not max(1, self.numnodes // 2) <= number < self.numnodes
 
