@@ -1,8 +1,8 @@
-"""Which worker of a run gets which files: those that keep Spark busy go to a few workers, one for each two cores.
+"""Which worker of a run gets which files: those that keep Spark busy are begun by half of the workers, one of three.
 
 A session of Spark takes half a minute of the processor to start and to warm up, and keeps more than one core busy: when
-several run at once each of them takes twice as much of the processor for the same. The other workers run the tests that
-start servers and wait for them. Chosen by ``--dist loadfile``: a file is run as a whole.
+several run at once each of them takes up to twice as much of the processor for the same. Meanwhile the other workers run
+the tests that start servers and wait for them. Chosen by ``--dist loadfile``: a file is run as a whole.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ SPARK: Final = ("tests/integration/pipeline/", "tests/scenarios/test_pipeline_wh
 
 
 class FewSparks(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """Gives each worker the first file of its own kind; when there is none left, Spark's workers take the others'."""
+    """Gives half of the workers Spark's files first, and all others the others'; the last worker never has a Spark."""
 
     def _reschedule(self, node: WorkerController) -> None:
-        if self.workqueue and self._first_for(node) is None and not node.shutting_down:
+        if self.workqueue and self._next_for(node) is None and not node.shutting_down:
             node.shutdown()
         else:
             super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        first = self._first_for(node)
-        if first is not None:
-            self.workqueue.move_to_end(first, last=False)
+        file = self._next_for(node)
+        if file is not None:
+            self.workqueue.move_to_end(file, last=False)
         super()._assign_work_unit(node)
 
-    def _first_for(self, node: WorkerController) -> str | None:
-        """Return the file that a worker is to take next."""
-        wanted = self._takes_sparks(node)
-        own = (file for file in self.workqueue if file.startswith(SPARK) == wanted)
-        return next(own, next(iter(self.workqueue), None) if wanted else None)
-
-    def _takes_sparks(self, node: WorkerController) -> bool:
-        """Whether a worker takes them: half of those that the run began with, and who comes for one that died."""
-        number = int(node.gateway.id.removeprefix("gw"))
-        return not max(1, self.numnodes // 2) <= number < self.numnodes
+    def _next_for(self, node: WorkerController) -> str | None:
+        """Return the file that a worker is to take next; None if there is none for it."""
+        number = int(
+            node.gateway.id.removeprefix("gw")
+        )  # one that takes the place of a dead worker has a greater one
+        sparks_first = number < max(1, self.numnodes // 2)
+        for file in self.workqueue:
+            if file.startswith(SPARK) == sparks_first:
+                return file
+        return None if 0 < number == self.numnodes - 1 else next(iter(self.workqueue), None)
 
 
 @pytest.hookimpl(tryfirst=True)

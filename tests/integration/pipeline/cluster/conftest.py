@@ -37,5 +37,7 @@ def started_program(
 @pytest.fixture
 def program(cluster: SparkCluster, started_program: Program) -> Program:
     """The program, on a cluster with both of its workers, each of which has an executor."""
-    started_program.comes(lambda: cluster.used() == WORKERS, what="an executor on each worker")
+    started_program.comes(
+        lambda: cluster.used() == started_program.executors() == WORKERS, what="an executor on each worker"
+    )
     return started_program

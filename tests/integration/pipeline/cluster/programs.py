@@ -18,7 +18,7 @@ import msgspec
 
 from headrace.pipeline.tables.ledger import read_published
 from tests import forks
-from tests.integration.pipeline.cluster.cluster_job import Plan, Settings
+from tests.integration.pipeline.cluster.cluster_job import BUSY, Plan, Settings
 from tests.s3 import S3Server
 from tests.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 from tests.waiting import wait_until
@@ -97,17 +97,27 @@ class Program:
             self.comes(lambda: self.is_done(job), what=job)  # noqa: B023  # called at once
         return {job: json.loads((self.folder / f"{job}.json").read_text()) for job in self._jobs}
 
+    def executors(self) -> int:
+        """How many executors the driver has."""
+        return int(self._busy()["executors"])
+
+    def _busy(self) -> dict[str, Any]:
+        """What the program said last of its executors."""
+        file = self.folder / BUSY
+        said: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"at": 0.0, "executors": 0}
+        return said
+
     def busy_worker(self) -> int:
         """Wait until one worker has tasks for good, and return its number.
 
         Spark says late that a task has ended, so it must have said several times that one is running.
         """
-        began, file = time.time(), self.folder / "busy.json"
+        began = time.time()
         reports: dict[float, set[str]] = {}
         busy: set[str] = set()
 
         def is_busy() -> bool:
-            found = json.loads(file.read_text())
+            found = self._busy()
             if found["at"] > began:
                 reports[found["at"]] = set(found["hosts"])
             last = list(reports.values())[-BUSY_REPORTS:]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -66,8 +65,6 @@ TOPIC = "cluster"
 PARTITIONS = 8
 BEGUN_BYTES = 20 * BULK_ROW_BYTES
 BY_KEY = "[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'index-value'}]"
-LOST_TASK = re.compile(r"Lost task .*(ExecutorLostFailure|FetchFailed)")
-"""What Spark says of a task that ran where a worker died, or read what that one had made."""
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +141,6 @@ def test_rows_are_written_to_kafka_while_a_worker_dies(program: Program, open_se
             sink=f"kafka://{broker.address}/{TOPIC}?partition-num={PARTITIONS}",
             changefeed=BY_KEY,
         )
-        before = lost_tasks(program)
         program.start(plan)
         # Its files tell it sooner than a consumer would.
         program.comes(lambda: broker.written(TOPIC) > BEGUN_BYTES, what="rows in the topic")
@@ -155,7 +151,6 @@ def test_rows_are_written_to_kafka_while_a_worker_dies(program: Program, open_se
             broker.resume()
         done = program.done()
         partitions = read_topic(broker.address, TOPIC)
-    assert lost_tasks(program) > before, "a write to Kafka lost tasks"
     assert done["kafka"]["batches"] == 1
     assert done["kafka"]["rows"] > BULK_ROWS
     assert len(partitions) == PARTITIONS
@@ -164,10 +159,6 @@ def test_rows_are_written_to_kafka_while_a_worker_dies(program: Program, open_se
     rebuilt = Rebuilt().read(partitions, random.Random(SEED))
     assert rebuilt.waiting == 0
     assert rebuilt.tables == wanted
-
-
-def lost_tasks(program: Program) -> int:
-    return len(LOST_TASK.findall(program.log()))
 
 
 def test_restores_and_a_drill_of_an_archive_in_s3_while_workers_die(
