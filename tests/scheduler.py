@@ -38,10 +38,11 @@ class FewSparks(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has n
             node.gateway.id.removeprefix("gw")
         )  # one that takes the place of a dead worker has a greater one
         sparks_first = number < max(1, self.numnodes // 2)
-        for file in self.workqueue:
-            if file.startswith(SPARK) == sparks_first:
-                return file
-        return None if 0 < number == self.numnodes - 1 else next(iter(self.workqueue), None)
+        files: list[str] = list(self.workqueue)
+        own = [file for file in files if file.startswith(SPARK) == sparks_first]
+        if not own and (number == 0 or number != self.numnodes - 1):
+            own = files
+        return own[0] if own else None
 
 
 @pytest.hookimpl(tryfirst=True)
