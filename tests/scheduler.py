@@ -34,9 +34,8 @@ class FewSparks(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has n
 
     def _next_for(self, node: WorkerController) -> str | None:
         """Return the file that a worker is to take next; None if there is none for it."""
-        number = int(
-            node.gateway.id.removeprefix("gw")
-        )  # one that takes the place of a dead worker has a greater one
+        # One that takes the place of a dead worker has a number beyond those that the run began with.
+        number = int(node.gateway.id.removeprefix("gw"))
         sparks_first = number < max(1, self.numnodes // 2)
         files: list[str] = list(self.workqueue)
         own = [file for file in files if file.startswith(SPARK) == sparks_first]
