@@ -9,12 +9,12 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 if TYPE_CHECKING:
-    _Connection = Connection[Cursor]
+    DriverConnection = Connection[Cursor]
 else:
-    _Connection = Connection  # generic in its type stubs only
+    DriverConnection = Connection  # generic in its type stubs only
 
 
-class MysqlConnection(_Connection):
+class MysqlConnection(DriverConnection):
     """A connection. Without ``ssl-ca`` it has TLS where the server has it, and checks no certificate."""
 
     def _create_ssl_ctx(self, sslp: dict[str, Any]) -> ssl.SSLContext:

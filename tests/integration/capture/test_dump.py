@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -178,6 +179,8 @@ def test_over_tls_the_same_events_arrive(tmp_path: Path) -> None:
         with closing(connect(parse_dsn(f"mariadb://app:a@127.0.0.1:{server.port}"))) as unchecked:
             ((_, cipher),) = fetch(unchecked, "SHOW STATUS LIKE 'Ssl_cipher'")
             assert cipher
+            context: ssl.SSLContext = vars(unchecked)["ctx"]
+            assert context.cert_store_stats()["x509"] == 0, "no authority was read"
 
 
 @pytest.mark.parametrize("checksum", ["NONE", "CRC32"])

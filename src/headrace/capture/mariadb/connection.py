@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pymysql
-from pymysql.connections import Connection
 from pymysql.constants import CR, ER
 from pymysql.cursors import Cursor
 
@@ -25,12 +24,9 @@ from headrace.errors import (
 )
 from headrace.runtime.dsn import Dsn
 from headrace.runtime.mysql_address import ANSWER_TIMEOUT_S, MYSQL_DSN_HINT, read_mysql_address
-from headrace.runtime.mysql_connection import MysqlConnection
+from headrace.runtime.mysql_connection import DriverConnection, MysqlConnection
 
-if TYPE_CHECKING:
-    Source = Connection[Cursor]
-else:
-    Source = Connection  # generic in its type stubs only
+Source = DriverConnection
 
 LOCK_TIMEOUT_S: Final = 5
 """How long a query waits for a table whose shape is being changed; then SourceUnavailable."""

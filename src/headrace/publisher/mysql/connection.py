@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pymysql
-from pymysql.connections import Connection
 from pymysql.constants import CLIENT, CR, ER
 from pymysql.cursors import Cursor
 
@@ -15,12 +14,9 @@ from headrace.errors import AttachUnsafe, DsnInvalid, SourceForbidden, SourceUna
 from headrace.publisher.outbox.mysql import STATEMENTS_LOGGED, STATEMENTS_LOGGED_HINT
 from headrace.runtime.dsn import Dsn
 from headrace.runtime.mysql_address import ANSWER_TIMEOUT_S, MYSQL_DSN_HINT, read_mysql_address
-from headrace.runtime.mysql_connection import MysqlConnection
+from headrace.runtime.mysql_connection import DriverConnection, MysqlConnection
 
-if TYPE_CHECKING:
-    Source = Connection[Cursor]
-else:
-    Source = Connection  # generic in its type stubs only
+Source = DriverConnection
 
 QUERY_TIMEOUT_S: Final = 600
 """The same where an operator's own query is run, which may sort for long before its first row."""
