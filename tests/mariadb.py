@@ -237,15 +237,17 @@ def _program(name: str) -> str:
 
 @functools.cache
 def _template() -> Path:
-    folder = private_folder("mariadb-template") / "data"
+    folder = private_folder("mariadb-template")
     words = (
         "--no-defaults",
         "--auth-root-authentication-method=normal",
         "--skip-test-db",
         "--skip-name-resolve",
+        f"--tmpdir={folder}",  # a server is started for it: see Server.start
+        f"--datadir={folder / 'data'}",
     )
-    _as_server(_program("mariadb-install-db"), *words, f"--datadir={folder}")
-    return folder
+    _as_server(_program("mariadb-install-db"), *words)
+    return folder / "data"
 
 
 def _as_server(*words: str) -> None:
