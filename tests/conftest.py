@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Callable
 from random import Random
@@ -39,6 +40,7 @@ start_quickly(os.environ)
 _skipped: list[str] = []
 
 _LINES_SHOWN_AT_ONCE = 40
+_ADDRESS = re.compile(r" at 0x[0-9a-f]")
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +62,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Long files come first, the others in an order that the run's seed gives.
     """
+    for item in items:
+        if _ADDRESS.search(item.nodeid):
+            # Each worker names it otherwise, and a run of several then refuses to begin.
+            raise pytest.UsageError(f"{item.nodeid}: an address is in its name; give the parameter an id")
     left_out = {item for item in items if (not _grows(item) if SOAK else _soak(item))}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
