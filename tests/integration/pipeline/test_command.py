@@ -11,8 +11,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.cli.spark_jobs import stopping
-from headrace.pipeline.tables.job import Progress, Summary, iter_rows, run_tables
+from headrace.pipeline.tables.job import Progress, Summary, run_tables
 from headrace.pipeline.tables.ledger import read_published
+from headrace.pipeline.tables.reader import iter_rows
 from tests import forks
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.scenarios.spark_process import MASTER
@@ -83,7 +84,7 @@ def test_a_job_whose_java_is_killed_says_so_and_is_gone_on_with(
     assert published_up_to(to) < last
     run_tables(spark, feed=source.feed.name, to=to, server=source.feed.server.url, once=True)
     assert published_up_to(to) == last
-    assert {row["id"]: row for _, row in iter_rows(spark, to)} == source.rows["accounts"]
+    assert {row["id"]: row for _, row in iter_rows(to)} == source.rows["accounts"]
 
 
 def test_a_job_follows_the_feed_until_it_is_stopped(
@@ -117,7 +118,7 @@ def test_a_job_follows_the_feed_until_it_is_stopped(
         job.join(120)
     assert done[0].batches >= 3
     assert seen[-1].lag is not None
-    assert [row["value"] for _, row in iter_rows(spark, to)] == ['{"n":2}']
+    assert [row["value"] for _, row in iter_rows(to)] == ['{"n":2}']
 
 
 def test_signals_stop_a_job_in_its_own_order() -> None:

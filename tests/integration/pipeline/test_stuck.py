@@ -13,10 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from headrace.pipeline.tables.job import iter_rows
 from headrace.pipeline.tables.ledger import read_published
+from headrace.pipeline.tables.reader import iter_rows
 from tests import forks
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.ports import free_port
@@ -74,7 +73,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 @pytest.mark.timeout(2 * SPARK_WITHIN + 2 * WITHIN)
 def test_a_job_tells_what_it_did_and_that_its_java_stands_still(
-    spark: SparkSession, server: ServerProcess, to: str, tmp_path: Path
+    server: ServerProcess, to: str, tmp_path: Path
 ) -> None:
     feed, port = Feed(server, "shop"), free_port()
     feed.register()
@@ -133,4 +132,4 @@ def test_a_job_tells_what_it_did_and_that_its_java_stands_still(
         process.send_signal(signal.SIGTERM)
         assert process.wait(WITHIN) == 0
     wait_state(server, "pipeline", "ending")
-    assert {row["id"]: row for _, row in iter_rows(spark, to)} == source.rows["accounts"]
+    assert {row["id"]: row for _, row in iter_rows(to)} == source.rows["accounts"]

@@ -15,7 +15,8 @@ from headrace.cli.demo.verdict import Count, Fold, compare
 from headrace.entries.lsn import Lsn
 from headrace.pipeline.restore.job import Request, restore
 from headrace.pipeline.session import SessionSettings, open_session
-from headrace.pipeline.tables.job import Progress, iter_rows, run_tables
+from headrace.pipeline.tables.job import Progress, run_tables
+from headrace.pipeline.tables.reader import iter_rows
 
 TELL_EVERY: Final = 5
 
@@ -50,7 +51,7 @@ def spark_counts(spark: Any, ran: Ran, folder: Path, feed: str, tell: Callable[[
         spark, feed=feed, to=str(folder), server=ran.server, once=True, progress=_Teller(tell).progress
     )
     tell("the tables are published; reading them back")
-    return _counts("spark", spark, folder, ran)
+    return _counts("spark", folder, ran)
 
 
 def restored_counts(spark: Any, ran: Ran, archive: Path, lsn: str, to: Path) -> tuple[list[Count], float]:
@@ -61,12 +62,12 @@ def restored_counts(spark: Any, ran: Ran, archive: Path, lsn: str, to: Path) -> 
     request = Request(archive=str(archive), asked=Asked(to_lsn=Lsn.parse(lsn)), out=str(to))
     outcome = restore(spark, request)
     (feed,) = outcome.feeds
-    return _counts("restored", spark, to / feed.folder, ran), outcome.seconds
+    return _counts("restored", to / feed.folder, ran), outcome.seconds
 
 
-def _counts(reader: str, spark: Any, folder: Path, ran: Ran) -> list[Count]:
+def _counts(reader: str, folder: Path, ran: Ran) -> list[Count]:
     rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for name, row in iter_rows(spark, str(folder)):
+    for name, row in iter_rows(str(folder)):
         rows[name[-1]].append(row)
     found = Fold(reader, counts={table: Count(reader, table) for table in application.TABLES})
     for table in application.TABLES:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
 
 from headrace.errors import NothingPublished, SequenceNotAvailable
 from headrace.pipeline.connection import Connection, Endpoint
@@ -32,12 +31,9 @@ from headrace.pipeline.tables.given import keep_given, read_ddl, schema_of
 from headrace.pipeline.tables.holding import Holding, listener_of
 from headrace.pipeline.tables.hydrating import LeftOff, begin_with_snapshot, end_lease
 from headrace.pipeline.tables.ledger import Ledger, PublishedFile, local_folder, read_published
-from headrace.pipeline.tables.moments import MOMENTS, python_value, sql_number
 from headrace.pipeline.tables.origins import SNAPSHOT
 from headrace.pipeline.tables.reader import delta_frame, published_moment
-from headrace.pipeline.tables.rows import quoted
 from headrace.pipeline.tables.schemas import TableName
-from headrace.pipeline.tables.simple.dates import text_of as irregular_text
 from headrace.runtime.logs import get_logger
 
 logger = get_logger("pipeline")
@@ -47,7 +43,6 @@ __all__ = [
     "Progress",
     "Summary",
     "entries_waiting",
-    "iter_rows",
     "read_tables",
     "run_tables",
 ]
@@ -351,25 +346,3 @@ def read_tables(spark: SparkSession, to: str, *, stopped: bool = False) -> dict[
         for one in moment.tables
         if stopped or one.stopped_after is UNSET
     }
-
-
-def iter_rows(spark: SparkSession, to: str) -> Iterator[tuple[TableName, dict[str, Any]]]:
-    """Yield every published row with its table's name, one table at a time: for comparisons, not for large tables.
-
-    Dates are ``date``, timestamps ``datetime`` in UTC, those without a zone naive. One that Python has none of is the text
-    it has in a feed: ``infinity``, ``294246-12-31T23:59:59+00:00``, ``0044-03-15 BC``, ``0000-00-00``,
-    ``2020-00-10 12:00:00`` (docs/formats/tables.md).
-    """
-    for table, frame in read_tables(spark, to).items():
-        kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-        moments = {name: kind for name, kind in kinds.items() if kind in MOMENTS}
-        numbers = {name: F.expr(sql_number(quoted(name), kind)) for name, kind in moments.items()}
-        for row in frame.withColumns(numbers).coalesce(1).toLocalIterator():
-            found = row.asDict()
-            for name, value in found.items():
-                if isinstance(value, bytearray):
-                    found[name] = bytes(value)
-                elif name in moments and value is not None:
-                    kind = moments[name]
-                    found[name] = irregular_text(value, kind) or python_value(value, kind)
-            yield table, found

@@ -16,6 +16,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from msgspec import UNSET
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -24,7 +25,9 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import InvalidRequest, NothingPublished, StaleTable, TableNotPublished
 from headrace.pipeline.tables.ledger import PublishedFile, PublishedTable, local_folder, read_published
+from headrace.pipeline.tables.moments import MOMENTS, python_value
 from headrace.pipeline.tables.schemas import OWN_PREFIX, TableName, table_name
+from headrace.pipeline.tables.simple.dates import text_of as irregular_text
 from headrace.pipeline.tables.snapshot_files import DataFile, Field, Snapshot, rows_of, snapshot_at
 
 FORMAT: Final = "headrace.tables"
@@ -84,6 +87,51 @@ def version_frame(spark: SparkSession, path: Path, version: int) -> DataFrame:
             spark.conf.set(_OLD_REFUSED, before)
 
 
+def iter_rows(to: str) -> Iterator[tuple[TableName, dict[str, Any]]]:
+    """Yield every published row with its table's name, one table at a time, read from the files without Spark.
+
+    Stopped tables, which show an older moment, are left out. Dates are ``date``, timestamps ``datetime`` in UTC, those
+    without a zone naive. One that Python has none of is the text it has in a feed: ``infinity``,
+    ``294246-12-31T23:59:59+00:00``, ``0044-03-15 BC``, ``0000-00-00``, ``2020-00-10 12:00:00`` (docs/formats/tables.md).
+    NothingPublished, and VersionGone where a file is not there.
+    """
+    for one in published_moment(to).tables:
+        if one.stopped_after is UNSET:
+            for row in _rows_at(local_folder(to) / one.path, one.version):
+                yield tuple(one.table), row
+
+
+def _rows_at(path: Path, version: int) -> Iterator[dict[str, Any]]:
+    snapshot = snapshot_at(path, version)
+    fields = _source_fields(snapshot)
+    moments = {field.name: field.type for field in fields if field.type in MOMENTS}
+    for batch in rows_of(snapshot.files, fields, to_arrow_schema(_struct_of(fields), timezone="UTC")):
+        columns = [
+            _as_numbers(column) if name in moments else column
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+        for row in pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist():
+            for name, kind in moments.items():
+                number = row[name]
+                if number is not None:
+                    row[name] = irregular_text(number, kind) or python_value(number, kind)
+            yield row
+
+
+def _as_numbers(column: Any) -> Any:
+    """Return a column of dates or timestamps as days or microseconds, which Python has for all of them."""
+    return column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+
+
+def _source_fields(snapshot: Snapshot) -> list[Field]:
+    return [field for field in snapshot.fields if not field.name.startswith(OWN_PREFIX)]
+
+
+def _struct_of(fields: Sequence[Field]) -> StructType:
+    members = [{"name": one.name, "type": one.type, "nullable": True, "metadata": {}} for one in fields]
+    return StructType.fromJson({"type": "struct", "fields": members})
+
+
 class FilesPartition(InputPartition):
     """One task's files."""
 
@@ -121,12 +169,7 @@ class HeadraceTables(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        fields = [
-            {"name": field.name, "type": field.type, "nullable": True, "metadata": {}}
-            for field in self._snapshot.fields
-            if not field.name.startswith(OWN_PREFIX)
-        ]
-        return StructType.fromJson({"type": "struct", "fields": fields})
+        return _struct_of(_source_fields(self._snapshot))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return TablesReader(self._snapshot, schema)

@@ -6,9 +6,8 @@ import random
 from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession
 
-from headrace.pipeline.tables.job import iter_rows
+from headrace.pipeline.tables.reader import iter_rows
 from headrace.simple.message import Ddl, MessageType
 from tests.integration.pipeline.kafka.captured_feed import (
     CapturedFeed,
@@ -81,10 +80,10 @@ def bulk_history(feed: Feed) -> Tables:
     return history.tables | {BULK: images}
 
 
-def rows_by_table(spark: SparkSession, to: str) -> Tables:
+def rows_by_table(to: str) -> Tables:
     """What is published in a folder of tables, as a history tells it."""
     found: Tables = {}
-    for name, row in iter_rows(spark, to):
+    for name, row in iter_rows(to):
         image: dict[str, Any] = row
         found.setdefault(name[-1], {})[str(row["id"])] = {key: str(value) for key, value in image.items()}
     return found

@@ -233,7 +233,7 @@ def test_the_command_for_tables_on_workers_with_a_python_of_their_own_while_one_
     assert "ran" in (tmp_path / "marks").read_text()
     assert published_up_to(to) == head(captured)
     rows = {name: found for name, found in history.tables.items() if found}
-    assert rows_by_table(spark, to) == rows
+    assert rows_by_table(to) == rows
     program.start(Plan(jobs=("audit",), server=open_server.url, tables="there"))
     audit = msgspec.convert(program.done()["audit"]["audit"], Audit)
     assert audit.equal, audit

@@ -15,9 +15,10 @@ from headrace.pipeline.bases.making import create_base
 from headrace.pipeline.restore.outcome import Outcome
 from headrace.pipeline.tables.job import read_tables, run_tables
 from headrace.pipeline.tables.ledger import read_published
+from headrace.pipeline.tables.reader import published_moment
 from tests.integration.pipeline.restore.restoring import archive_of, lsn_at, names_in, restored
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
-from tests.integration.pipeline.tables.captured_source import CapturedSource, Rows, rows_of
+from tests.integration.pipeline.tables.captured_source import CapturedSource, Rows, rows_in
 from tests.servers import Feed
 
 
@@ -160,7 +161,7 @@ def test_a_captured_database_at_three_moments(
         out = tmp_path / f"out-{number}"
         outcome = restored(spark, archive, out, at, kind="tables", entries_max=1000)
         assert (outcome.target_lsn, outcome.plan["base"]) == (str(at), None)
-        assert rows_at(spark, captured, out, outcome) == sorted_rows(wanted)
+        assert rows_at(captured, out, outcome) == sorted_rows(wanted)
     with pytest.raises(RestoreInexact, match=r"table .*\.u: .* renamed from"):
         restored(spark, archive, tmp_path / "kv", places[2])
     assert names_in(tmp_path / "kv") == []
@@ -169,18 +170,18 @@ def test_a_captured_database_at_three_moments(
     out = tmp_path / "stopped"
     outcome = restored(spark, archive, out, end, kind="tables", entries_max=20, allow_incomplete=True)
     assert (outcome.target_lsn, bool(outcome.plan["base"])) == (str(end), True)
-    assert rows_at(spark, captured, out, outcome) == sorted_rows(moments[2][1])
+    assert rows_at(captured, out, outcome) == sorted_rows(moments[2][1])
     stopped = [(one.table[1], one.rows) for one in outcome.feeds[0].tables if one.stopped is not None]
     assert stopped == [("nokey", 0)]
     assert any("nokey is not whole" in warning for warning in outcome.warnings)
 
 
-def rows_at(spark: SparkSession, captured: CapturedSource, out: Path, outcome: Outcome) -> dict[str, Rows]:
+def rows_at(captured: CapturedSource, out: Path, outcome: Outcome) -> dict[str, Rows]:
     """The restored tables that have rows, as comparable values."""
     (feed,) = outcome.feeds
-    tables = read_tables(spark, str(out / feed.folder))
-    assert {name[0] for name in tables} == {captured.database.name}
-    return sorted_rows({name[1]: rows_of(frame) for name, frame in tables.items()})
+    to = str(out / feed.folder)
+    assert {one.table[0] for one in published_moment(to).tables} == {captured.database.name}
+    return sorted_rows(rows_in(to))
 
 
 def sorted_rows(tables: dict[str, Rows]) -> dict[str, Rows]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # how everybody calls it
+from msgspec import UNSET
+from pyspark.sql import SparkSession
 
-from headrace.pipeline.tables.job import Summary, read_tables, run_tables
-from headrace.pipeline.tables.moments import MOMENTS, sql_number, value_text
-from headrace.pipeline.tables.rows import quoted
-from headrace.pipeline.tables.simple.dates import text_of
+from headrace.pipeline.tables.job import Summary, run_tables
+from headrace.pipeline.tables.reader import iter_rows, published_moment
 from tests.integration.capture.commands import Capture
 from tests.mariadb import Database
 from tests.servers import ServerProcess
@@ -101,22 +100,13 @@ class CapturedSource:
             for row in rows
         ]
 
-    def in_delta(self, table: str) -> Rows:
-        """Every published row of a table, likewise."""
-        return rows_of(read_tables(self.spark, self.to)[self.database.name, table])
-
-    def tables(self) -> set[str]:
-        """The names of the published tables that are not stopped."""
-        return {name[1] for name in read_tables(self.spark, self.to)}
-
     def differences(self, *tables: str) -> list[str]:
         """What is different in these tables (default: all) between the source and Delta, in words."""
         names = tables or tuple(name for (name,) in self.database.sql("SHOW TABLES"))
-        found = (
-            [] if tables or set(names) == self.tables() else [f"{sorted(names)} and {sorted(self.tables())}"]
-        )
+        shown = rows_in(self.to)
+        found = [] if tables or set(names) == set(shown) else [f"{sorted(names)} and {sorted(shown)}"]
         for table in names:
-            wanted, there = (sorted(rows, key=str) for rows in (self.at_source(table), self.in_delta(table)))
+            wanted, there = (sorted(rows, key=str) for rows in (self.at_source(table), shown[table]))
             if len(wanted) != len(there):
                 found.append(f"{table}: {len(wanted)} rows, and {len(there)} in Delta")
             for left, right in zip(wanted, there, strict=False):
@@ -128,27 +118,23 @@ class CapturedSource:
         return found
 
 
-def rows_of(frame: DataFrame) -> Rows:
-    """The rows of a captured table with comparable values."""
-    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    numbers = {
-        name: F.expr(sql_number(quoted(name), kind)) for name, kind in kinds.items() if kind in MOMENTS
+def rows_in(to: str) -> dict[str, Rows]:
+    """The published tables that are not stopped, by name, their rows with comparable values."""
+    found: dict[str, Rows] = {
+        one.table[1]: [] for one in published_moment(to).tables if one.stopped_after is UNSET
     }
-    rows = frame.withColumns(numbers).collect() if numbers else frame.collect()
-    return [{name: _of_delta(kinds[name], cell) for name, cell in row.asDict().items()} for row in rows]
+    for table, row in iter_rows(to):
+        found[table[1]].append({name: _of_delta(cell) for name, cell in row.items()})
+    return found
 
 
-def _of_delta(kind: str, cell: Any) -> Any:
-    if cell is None:
-        return None
-    if kind in MOMENTS:
-        text = text_of(cell, kind) or value_text(cell, kind)
-        return text.replace("T", " ").removesuffix("+00:00")
-    if kind.startswith("decimal") or kind.endswith("int"):
+def _of_delta(cell: Any) -> Any:
+    if isinstance(cell, date):  # a datetime is one, too
+        text = cell.isoformat().replace("T", " ").removesuffix("+00:00")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    if isinstance(cell, int):
         return Decimal(cell)
-    if kind in {"float", "double"}:
-        return float(cell)
-    return bytes(cell).hex().upper() if kind == "binary" else cell
+    return cell.hex().upper() if isinstance(cell, bytes) else cell
 
 
 def _selected(name: str, kind: str) -> str:

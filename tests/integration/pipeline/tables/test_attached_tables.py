@@ -9,18 +9,19 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import StaleTable, TableNotPublished
 from headrace.pipeline.connection import Endpoint
-from headrace.pipeline.tables.job import Summary, iter_rows
+from headrace.pipeline.tables.job import Summary
 from headrace.pipeline.tables.ledger import read_published
+from headrace.pipeline.tables.reader import iter_rows
 from headrace.pipeline.tables.standing import TableStanding, read_standing
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source.queries import failing
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 
 
-def shown(spark: SparkSession, to: str) -> dict[str, dict[Any, Any]]:
+def shown(to: str) -> dict[str, dict[Any, Any]]:
     """The published rows that are not of stopped tables, by table and id."""
     found: dict[str, dict[Any, Any]] = {}
-    for table, row in iter_rows(spark, to):
+    for table, row in iter_rows(to):
         found.setdefault(table[-1], {})[row["id"]] = row
     return found
 
@@ -68,7 +69,7 @@ def test_a_table_is_shown_once_its_copy_has_ended(
     source.control("copy-end", "large")
     source.commit()
     run()
-    assert shown(spark, to) == source.rows
+    assert shown(to) == source.rows
     assert standing(source, to)["large"].state == "running"
 
     source.control("copy-begin", "large")  # an operator's, of what is whole already
@@ -83,7 +84,7 @@ def test_a_table_is_shown_once_its_copy_has_ended(
 
 
 def test_columns_that_get_another_type_or_name_come_with_the_copy(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
+    source: SourceTables, to: str, run: Run
 ) -> None:
     source.schema("t", ID, column("price", "decimal(10,2)"), column("code", "int64"), column("old", "string"))
     source.put("t", {"id": 1, "price": "1.25", "code": 7, "old": "a"})
@@ -113,7 +114,7 @@ def test_columns_that_get_another_type_or_name_come_with_the_copy(
     source.put("t", {"id": 5, "price": "1234567890.12", "code": "y", "new": None})
     source.commit()
     assert not run().stopped
-    found = shown(spark, to)["t"]
+    found = shown(to)["t"]
     assert {key: row | {"price": str(row["price"])} for key, row in found.items()} == source.rows["t"]
 
 
@@ -132,7 +133,7 @@ def test_a_table_that_can_not_be_followed_stands_still_alone_until_it_is_copied(
     for _ in range(2):
         summary = run()
         assert f"sequence id {last}, table main.t, column n: " in reasons(summary)["t"]
-        assert shown(spark, to) == {"good": source.rows["good"]}
+        assert shown(to) == {"good": source.rows["good"]}
     old = {
         row["id"]: row["n"]
         for row in spark.read.format("headrace.tables")
@@ -156,13 +157,11 @@ def test_a_table_that_can_not_be_followed_stands_still_alone_until_it_is_copied(
     run()
     copy(source, "t")
     assert not run().stopped
-    assert shown(spark, to) == source.rows
+    assert shown(to) == source.rows
     assert standing(source, to)["t"].state == "running"
 
 
-def test_what_no_copy_follows_is_a_stop_too(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
-) -> None:
+def test_what_no_copy_follows_is_a_stop_too(source: SourceTables, to: str, run: Run) -> None:
     source.schema("good", ID)
     source.schema("other type", ID, column("n", "int64"))
     source.put("other type", {"id": 1, "n": 1})
@@ -176,4 +175,4 @@ def test_what_no_copy_follows_is_a_stop_too(
     found = reasons(run())
     assert "schema version 2 makes it string" in found["other type"]
     assert "no schema entry of this table" in found["no schema"]
-    assert shown(spark, to) == {"good": source.rows["good"]}
+    assert shown(to) == {"good": source.rows["good"]}

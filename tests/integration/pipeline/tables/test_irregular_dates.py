@@ -7,7 +7,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.tables.job import iter_rows, read_tables
+from headrace.pipeline.tables.job import read_tables
+from headrace.pipeline.tables.reader import iter_rows
 from headrace.simple.message import Timestamp
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.kafka.captured_feed import append, row_entry, schema_entry, watermark
@@ -35,7 +36,7 @@ def test_they_are_told_as_the_source_has_them(spark: SparkSession, feed: Feed, t
     ]
     append(feed, [schema_entry(DATED), *rows, watermark(20)])
     run()
-    found = {row["a"]: (row["date"], row["datetime"], row["timestamp"]) for _, row in iter_rows(spark, to)}
+    found = {row["a"]: (row["date"], row["datetime"], row["timestamp"]) for _, row in iter_rows(to)}
     plain = datetime(2020, 1, 2, 3, 4, 5)  # noqa: DTZ001  # of a column without a zone
     assert found == ROWS | {3: (date(2020, 1, 2), plain, plain.replace(tzinfo=UTC))}
     frame = read_tables(spark, to)["shop", "dated"]

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from headrace.pipeline.tables.job import iter_rows, read_tables
 from headrace.pipeline.tables.ledger import folder_of
+from headrace.pipeline.tables.reader import iter_rows, published_moment
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, Table, column
 
@@ -19,9 +17,11 @@ ODD = ('Sälés `2024` "x".y/z', "order lines; ~'☃'")
 LONG = ("ж" * 31, "я" * 31)
 
 
-def shown(spark: SparkSession, to: str) -> dict[tuple[str, ...], dict[Any, dict[str, Any]]]:
-    found: dict[tuple[str, ...], dict[Any, dict[str, Any]]] = {name: {} for name in read_tables(spark, to)}
-    for name, row in iter_rows(spark, to):
+def shown(to: str) -> dict[tuple[str, ...], dict[Any, dict[str, Any]]]:
+    found: dict[tuple[str, ...], dict[Any, dict[str, Any]]] = {
+        tuple(one.table): {} for one in published_moment(to).tables
+    }
+    for name, row in iter_rows(to):
         assert row["id"] not in found[name]
         found[name][row["id"]] = row
     return found
@@ -31,9 +31,7 @@ def named(rows: Mapping[Any, Any]) -> dict[tuple[str, ...], Any]:
     return {("main", table) if isinstance(table, str) else table: of for table, of in rows.items()}
 
 
-def test_tables_of_several_schemas_are_apart(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
-) -> None:
+def test_tables_of_several_schemas_are_apart(source: SourceTables, to: str, run: Run) -> None:
     dotted = [("public.orders", "x"), ("public", "orders.x")]
     tables: list[Table] = ["orders", ORDERS, ("audit", "orders"), ODD, LONG, *dotted]
     for place, table in enumerate(tables):
@@ -52,7 +50,7 @@ def test_tables_of_several_schemas_are_apart(
     source.patch(LONG, 0, {"n": 9})
     source.commit()
     assert run(entries_max=first).batches == 2
-    assert shown(spark, to) == named(source.rows)
+    assert shown(to) == named(source.rows)
     assert {path.name for path in Path(to).iterdir()} >= {"main.orders", "public.orders", "audit.orders"}
     assert Path(to, folder_of(LONG)).is_dir()
 
@@ -77,22 +75,22 @@ def truncate_in_a_transaction(source: SourceTables) -> None:
 
 
 def test_truncate_clears_its_table_up_to_its_place(
-    spark: SparkSession, source: SourceTables, to: str, run: Run, tmp_path: Path
+    source: SourceTables, to: str, run: Run, tmp_path: Path
 ) -> None:
     truncate_in_a_transaction(source)
     run()
-    assert shown(spark, to) == named(source.rows)
+    assert shown(to) == named(source.rows)
     in_small_batches = str(tmp_path / "small")
     assert run(to=in_small_batches, entries_max=1).batches >= 3
-    assert shown(spark, in_small_batches) == named(source.rows)
+    assert shown(in_small_batches) == named(source.rows)
     source.truncate(ORDERS)
     source.commit()
     run()
-    assert shown(spark, to) == named(source.rows)
+    assert shown(to) == named(source.rows)
     assert (source.rows[ORDERS], len(source.rows[OTHER])) == ({}, 5)
     source.put(ORDERS, {"id": 1, "n": 4})
     source.truncate(OTHER)
     source.truncate(OTHER)
     source.commit()
     run()
-    assert shown(spark, to) == named(source.rows)
+    assert shown(to) == named(source.rows)

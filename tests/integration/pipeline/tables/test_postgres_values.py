@@ -13,7 +13,8 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.pipeline.tables.job import iter_rows, read_tables
+from headrace.pipeline.tables.job import read_tables
+from headrace.pipeline.tables.reader import iter_rows
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.postgres import Database
@@ -162,7 +163,7 @@ def test_rows_are_read_as_python_has_them_or_as_text_whatever_the_session(
     assert run(entries_max=first).batches == 2
     assert {name: spark.conf.get(name) for name in ANOTHER_SESSION} == ANOTHER_SESSION
     assert numbers(spark, to) == truth
-    rows = {row["id"]: row for _, row in iter_rows(spark, to)}
+    rows = {row["id"]: row for _, row in iter_rows(to)}
     assert [rows[0][name] for name in ("at", "plain", "day")] == ["infinity"] * 3
     assert [rows[1][name] for name in ("at", "plain", "day")] == ["-infinity"] * 3
     assert rows[3]["at"] == "0044-03-15T12:00:00.000001+00:00 BC"
@@ -174,7 +175,7 @@ def test_rows_are_read_as_python_has_them_or_as_text_whatever_the_session(
 
 
 def test_json_numbers_and_times_that_only_postgres_has(
-    spark: SparkSession, database: Database, source: SourceTables, to: str, run: Run
+    database: Database, source: SourceTables, to: str, run: Run
 ) -> None:
     ((numeric, time, array, document),) = database.sql(
         "SELECT '-1234567890123456789012345678901234567890.5000'::numeric::text, to_jsonb('24:00'::time) #>> '{}',"
@@ -203,7 +204,7 @@ def test_json_numbers_and_times_that_only_postgres_has(
     source.commit()
     assert run(entries_max=first).batches == 2
     assert document.startswith('{"a": 1.10, "n": 1000')
-    assert {row["id"]: packed(row) for _, row in iter_rows(spark, to)} == source.rows[ORDERS]
+    assert {row["id"]: packed(row) for _, row in iter_rows(to)} == source.rows[ORDERS]
 
 
 def packed(row: dict[str, Any]) -> dict[str, Any]:

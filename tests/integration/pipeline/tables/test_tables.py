@@ -19,8 +19,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from headrace.errors import ConfigInvalid, FeedRecreated, NothingPublished, ValueUnfit
-from headrace.pipeline.tables.job import Summary, iter_rows, read_tables, run_tables
+from headrace.pipeline.tables.job import Summary, read_tables, run_tables
 from headrace.pipeline.tables.ledger import PublishedFile, read_published
+from headrace.pipeline.tables.reader import iter_rows
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.servers import Feed, serving
@@ -28,10 +29,12 @@ from tests.servers import Feed, serving
 pytestmark = pytest.mark.usefixtures("several_tasks")
 
 
-def shown(spark: SparkSession, to: str) -> dict[str, dict[Any, dict[str, Any]]]:
+def shown(to: str) -> dict[str, dict[Any, dict[str, Any]]]:
     """The published rows by table and id; those without a table by key under ''."""
-    found: dict[str, dict[Any, dict[str, Any]]] = {".".join(name[1:]): {} for name in read_tables(spark, to)}
-    for name, row in iter_rows(spark, to):
+    found: dict[str, dict[Any, dict[str, Any]]] = {
+        ".".join(one.table[1:]): {} for one in published(to).tables
+    }
+    for name, row in iter_rows(to):
         table = found[".".join(name[1:])]
         key = row["id"] if name else row["key"]
         assert key not in table, f"{name} has {key} twice"
@@ -50,7 +53,7 @@ def versions(to: str) -> dict[str, int]:
 
 
 def test_random_changes_in_many_batches_come_to_the_sources_rows(
-    spark: SparkSession, source: SourceTables, to: str, run: Run, scaled: Callable[[int], int]
+    source: SourceTables, to: str, run: Run, scaled: Callable[[int], int]
 ) -> None:
     rng = random.Random(11)
     source.schema("accounts", ID, column("owner", "string"), column("balance", "float64"))
@@ -69,7 +72,7 @@ def test_random_changes_in_many_batches_come_to_the_sources_rows(
     summary = run(entries_max=60)
     assert summary.batches >= 2
     assert summary.entries == last
-    assert shown(spark, to) == {**source.rows, "": source.plain}
+    assert shown(to) == {**source.rows, "": source.plain}
     moment = published(to)
     assert (moment.feed, moment.sequence_id) == (source.feed.name, last)
     assert moment.lsn == source.feed.entries(last, last)[0]["lsn"]
@@ -101,9 +104,7 @@ def step(rng: random.Random, source: SourceTables) -> None:
         source.put(table, {"id": number, "body": value}, shown={"body": text})
 
 
-def test_a_batch_that_runs_again_changes_nothing(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
-) -> None:
+def test_a_batch_that_runs_again_changes_nothing(source: SourceTables, to: str, run: Run) -> None:
     source.schema("t", ID, column("n", "int64"))
     for number in range(5):
         source.put("t", {"id": number, "n": 0})
@@ -127,11 +128,11 @@ def test_a_batch_that_runs_again_changes_nothing(
     # As if killed after the merges: the batch is not committed, and the moment before is what readers see.
     (Path(to) / "_headrace" / "checkpoint" / "commits" / "1").unlink()
     file.write_bytes(msgspec.json.encode(before))
-    assert shown(spark, to)["t"][1] == {"id": 1, "n": 0}
+    assert shown(to)["t"][1] == {"id": 1, "n": 0}
     assert run().batches == 1
     assert versions(to) == reached
     assert (published(to).sequence_id, published(to).lsn) == (after.sequence_id, after.lsn)
-    assert shown(spark, to) == {**source.rows, "": source.plain}
+    assert shown(to) == {**source.rows, "": source.plain}
     # As if the checkpoint were lost, too: the stream begins after what was published, and merges come to the same.
     shutil.rmtree(Path(to) / "_headrace" / "checkpoint")
     file.write_bytes(msgspec.json.encode(before))
@@ -140,7 +141,7 @@ def test_a_batch_that_runs_again_changes_nothing(
     last = source.commit()
     run()
     assert published(to).sequence_id == last
-    assert shown(spark, to) == {**source.rows, "": source.plain}
+    assert shown(to) == {**source.rows, "": source.plain}
 
 
 def test_columns_come_go_and_are_renamed_by_their_place_in_the_feed(
@@ -161,9 +162,7 @@ def test_columns_come_go_and_are_renamed_by_their_place_in_the_feed(
     source.schema("t", ID, column("new", "int64"))
     source.commit()
     assert run(entries_max=first).batches == 3
-    assert shown(spark, to) == {
-        "t": {key: {"id": key, "new": row["new"]} for key, row in source.rows["t"].items()}
-    }
+    assert shown(to) == {"t": {key: {"id": key, "new": row["new"]} for key, row in source.rows["t"].items()}}
     # The moment before the last column went is still there to be read.
     merged = (
         DeltaTable.forPath(spark, str(Path(to) / "main.t")).history().where("operation = 'MERGE'").collect()
@@ -240,12 +239,12 @@ def test_a_transaction_is_shown_whole_or_not_at_all(
     source.commit(tx="long", last=False)
     run()
     assert published(to).sequence_id == whole
-    assert shown(spark, to) == {"t": {1: {"id": 1}}}
+    assert shown(to) == {"t": {1: {"id": 1}}}
     source.put("t", {"id": 3})
     last = source.commit(tx="long")
     run()
     assert published(to).sequence_id == last
-    assert shown(spark, to) == {"t": source.rows["t"]}
+    assert shown(to) == {"t": source.rows["t"]}
     with serving(tmp_path / "another") as server:
         feed = Feed(server, source.feed.name)
         assert feed.register().status_code == 200
