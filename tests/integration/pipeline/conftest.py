@@ -14,6 +14,7 @@ from headrace.pipeline import jars, session
 from headrace.pipeline.java import find_java
 from headrace.pipeline.session import SessionSettings, open_session
 from headrace.pipeline.tables.job import Summary, run_tables
+from tests.integration.pipeline.bringing import Bring, Brought, bring_tables
 from tests.integration.pipeline.source_tables import SourceTables
 from tests.servers import Feed, ServerProcess, serving
 
@@ -88,6 +89,16 @@ def source(feed: Feed) -> SourceTables:
 def to(tmp_path: Path) -> str:
     """An empty folder for tables."""
     return str(tmp_path / "tables")
+
+
+@pytest.fixture
+def bring(spark: SparkSession, feed: Feed, to: str) -> Bring:
+    """Bring the tables of the feed up to its head without a query of Spark's around the batches."""
+
+    def once(*, to: str = to, entries_max: int = 1_000_000) -> Brought:
+        return bring_tables(spark, feed.server, feed.name, to, entries_max=entries_max)
+
+    return once
 
 
 @pytest.fixture

@@ -97,11 +97,12 @@ def iter_rows(to: str) -> Iterator[tuple[TableName, dict[str, Any]]]:
     """
     for one in published_moment(to).tables:
         if one.stopped_after is UNSET:
-            for row in _rows_at(local_folder(to) / one.path, one.version):
+            for row in rows_at(local_folder(to) / one.path, one.version):
                 yield tuple(one.table), row
 
 
-def _rows_at(path: Path, version: int) -> Iterator[dict[str, Any]]:
+def rows_at(path: Path, version: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one version of the table in ``path``, its source's columns alone; values as in :func:`iter_rows`."""
     snapshot = snapshot_at(path, version)
     fields = _source_fields(snapshot)
     moments = {field.name: field.type for field in fields if field.type in MOMENTS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,14 +16,12 @@ from headrace.pipeline.audit.job import run_audit
 from headrace.pipeline.audit.verdicts import Audit, TableAudit
 from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.tables.batches import publish_again
-from headrace.pipeline.tables.job import Summary
 from headrace.pipeline.tables.ledger import Ledger, read_published
+from tests.integration.pipeline.bringing import Bring
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.servers import Feed
 
 pytestmark = pytest.mark.usefixtures("several_tasks")
-
-Run = Callable[..., Summary]
 
 
 def audit(spark: SparkSession, to: str, server: str, entries_max: int = 1000) -> Audit:
@@ -55,31 +52,31 @@ def fill(source: SourceTables) -> None:
 
 
 def test_a_feed_that_begins_far_above_one_is_folded_from_there(
-    spark: SparkSession, run: Run, feed: Feed, to: str
+    spark: SparkSession, bring: Bring, feed: Feed, to: str
 ) -> None:
     first = 10**9
     entry = {"change-feed-id": feed.name, "key": "k", "changes": {"n": 1}, "sequence-id": first}
     assert feed.post(entry).status_code == 200
-    run()
+    bring()
     # A thousand entries at once: a million folds of nothing would not end.
     found = audit(spark, to, feed.server.url)
     assert (found.equal, found.sequence_id) == (True, first)
 
 
 def test_tables_are_equal_to_the_feed_at_their_moment(
-    spark: SparkSession, source: SourceTables, run: Run, feed: Feed, to: str
+    spark: SparkSession, source: SourceTables, bring: Bring, feed: Feed, to: str
 ) -> None:
     with pytest.raises(NothingPublished):
         audit(spark, to, feed.server.url)
     fill(source)
-    run()
+    bring()
     source.schema("accounts", ID, column("label", "string", was="name"), column("balance", "decimal(20,2)"))
     source.patch("accounts", 2, {"label": "second"})
     source.delete("accounts", 3)
     source.put("accounts", {"id": 40, "label": None, "balance": "-0.01"})
     source.object("patch", "settings", {"b": 2})
     last = source.commit()
-    run()
+    bring()
     # What no moment names is nobody's: readers don't see it either.
     DeltaTable.forPath(spark, f"{to}/main.accounts").delete("id = 5")
     source.put("accounts", {"id": 41, "label": "later", "balance": "1.00"})
@@ -96,10 +93,10 @@ def test_tables_are_equal_to_the_feed_at_their_moment(
 
 @pytest.mark.usefixtures("shared_spark")
 def test_the_command_names_what_differs(
-    spark: SparkSession, source: SourceTables, run: Run, to: str, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, source: SourceTables, bring: Bring, to: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(source)
-    run()
+    bring()
     accounts = DeltaTable.forPath(spark, f"{to}/main.accounts")
     accounts.update("id = 7", {"balance": "7.51"})
     accounts.delete("id = 9")
@@ -135,13 +132,13 @@ def test_the_command_names_what_differs(
 
 
 def test_tables_and_columns_that_are_not_the_same_are_told(
-    spark: SparkSession, source: SourceTables, run: Run, feed: Feed, to: str
+    spark: SparkSession, source: SourceTables, bring: Bring, feed: Feed, to: str
 ) -> None:
     fill(source)
     source.schema("orders", ID)
     source.put("orders", {"id": 1})
     source.commit()
-    run()
+    bring()
     spark.sql(f"ALTER TABLE delta.`{to}/main.accounts` ADD COLUMN extra INT")
     publish_what_is_there(to)
     path = Path(to) / "_headrace" / "published.json"

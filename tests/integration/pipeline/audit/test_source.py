@@ -94,7 +94,7 @@ def test_every_type_is_equal_at_the_moment_of_the_source(
         *one_cell.rows(),
     )
     captured.settle()
-    assert captured.run().stopped == []
+    assert captured.bring().stopped == {}
     captured.sql(
         "INSERT INTO narrow VALUES (4, 1, NULL, NULL)",
         "ALTER TABLE renamed RENAME COLUMN a TO b, ADD COLUMN n INT NOT NULL DEFAULT 7",
@@ -105,7 +105,7 @@ def test_every_type_is_equal_at_the_moment_of_the_source(
     captured.settle()
     with pytest.raises(AuditBehind, match="are published up to the entry"):
         audit(captured, asked(captured, 2.0))
-    captured.run()
+    captured.bring()
     changed: list[SourceVerdict] = []
     with_source = Comparing.with_source
 
@@ -159,7 +159,7 @@ def test_what_differs_is_told_by_side_and_key(captured: CapturedSource) -> None:
         "INSERT INTO gone VALUES (1)",
     )
     captured.settle()
-    captured.run()
+    captured.bring()
     name = captured.database.name
     DeltaTable.forPath(captured.spark, f"{captured.to}/{name}.t").update("id = 8", {"d": "8.01"})
     publish_what_is_there(captured.to)

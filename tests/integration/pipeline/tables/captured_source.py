@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from headrace.pipeline.tables.job import Summary, run_tables
 from headrace.pipeline.tables.reader import iter_rows, published_moment
 from tests.integration.capture.commands import Capture
+from tests.integration.pipeline.bringing import Brought, bring_tables
 from tests.mariadb import Database
 from tests.servers import ServerProcess
 from tests.waiting import wait_until
@@ -85,6 +86,10 @@ class CapturedSource:
         return run_tables(
             self.spark, feed=self.feed, to=self.to, server=self.server.url, once=True, retry_s=20, **options
         )
+
+    def bring(self) -> Brought:
+        """Bring the tables up to the feed's head without a query of Spark's around the batches."""
+        return bring_tables(self.spark, self.server, self.feed, self.to)
 
     def at_source(self, table: str) -> Rows:
         """Every row of a table, each column as comparable values."""

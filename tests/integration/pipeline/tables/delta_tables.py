@@ -14,6 +14,7 @@ from headrace.pipeline.tables.captured import CapturedTables, read_batch
 from headrace.pipeline.tables.delta_log import newest_version
 from headrace.pipeline.tables.ledger import Ledger
 from headrace.pipeline.tables.merge import EXACT_WRITES
+from headrace.pipeline.tables.reader import rows_at
 from headrace.pipeline.tables.states import Reached
 from tests.unit.pipeline.tables.simple.history import Feed
 
@@ -71,9 +72,7 @@ class DeltaTables:
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the table ``t``, without our columns, by their id."""
-        frame = self.spark.read.format("delta").load(str(self.folder()))
-        shown = frame.select([name for name in frame.columns if not name.startswith("_headrace")])
-        return sorted((row.asDict() for row in shown.collect()), key=lambda row: int(row["id"]))
+        return sorted(rows_at(self.folder(), self.version()), key=lambda row: int(row["id"]))
 
     def stopped(self) -> list[str]:
         """Why tables are stopped."""

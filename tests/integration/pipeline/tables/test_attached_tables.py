@@ -9,11 +9,10 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import StaleTable, TableNotPublished
 from headrace.pipeline.connection import Endpoint
-from headrace.pipeline.tables.job import Summary
 from headrace.pipeline.tables.ledger import read_published
 from headrace.pipeline.tables.reader import iter_rows
 from headrace.pipeline.tables.standing import TableStanding, read_standing
-from tests.integration.pipeline.conftest import Run
+from tests.integration.pipeline.bringing import Bring
 from tests.integration.pipeline.source.queries import failing
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 
@@ -46,12 +45,8 @@ def copy(source: SourceTables, table: str) -> None:
     source.commit()
 
 
-def reasons(summary: Summary) -> dict[str, str]:
-    return {one.table[-1]: one.reason for one in summary.stopped}
-
-
 def test_a_table_is_shown_once_its_copy_has_ended(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
+    spark: SparkSession, source: SourceTables, to: str, bring: Bring
 ) -> None:
     source.schema("good", ID)
     source.put("good", {"id": 1})
@@ -61,36 +56,36 @@ def test_a_table_is_shown_once_its_copy_has_ended(
     for number in range(2):
         source.put("large", {"id": number, "n": number}, copy=True)
         source.commit()
-        run()
+        bring()
         assert names(to) == ["good"]
         assert standing(source, to)["large"].state == "copying"
         load = spark.read.format("headrace.tables").option("path", to).option("table", "main.large").load
         assert isinstance(failing(load), TableNotPublished)
     source.control("copy-end", "large")
     source.commit()
-    run()
+    bring()
     assert shown(to) == source.rows
     assert standing(source, to)["large"].state == "running"
 
     source.control("copy-begin", "large")  # an operator's, of what is whole already
     source.commit()
-    run()
+    bring()
     assert names(to) == ["good", "large"]
     source.truncate("large")
     source.control("copy-begin", "large")
     source.commit()
-    run()
+    bring()
     assert names(to) == ["good"]
 
 
 def test_columns_that_get_another_type_or_name_come_with_the_copy(
-    source: SourceTables, to: str, run: Run
+    source: SourceTables, to: str, bring: Bring
 ) -> None:
     source.schema("t", ID, column("price", "decimal(10,2)"), column("code", "int64"), column("old", "string"))
     source.put("t", {"id": 1, "price": "1.25", "code": 7, "old": "a"})
     source.put("t", {"id": 2, "price": "2.50", "code": 8, "old": "b"})
     source.commit()
-    run()
+    bring()
     # What the application wrote before the agent saw that the columns are others: it comes once more.
     source.put("t", {"id": 3, "price": "3.75", "code": {"text": "x3"}, "old": "c"})
     source.put("t", {"id": 4, "price": "9.00", "code": 4, "old": "d"})
@@ -102,7 +97,7 @@ def test_columns_that_get_another_type_or_name_come_with_the_copy(
     )
     source.control("copy-begin", "t")
     source.commit()
-    assert not run().stopped
+    assert not bring().stopped
     assert names(to) == []
     source.rows["t"] = {
         2: {"id": 2, "price": "2.50", "code": "8", "new": "b"},
@@ -113,26 +108,25 @@ def test_columns_that_get_another_type_or_name_come_with_the_copy(
     source.control("copy-end", "t")
     source.put("t", {"id": 5, "price": "1234567890.12", "code": "y", "new": None})
     source.commit()
-    assert not run().stopped
+    assert not bring().stopped
     found = shown(to)["t"]
     assert {key: row | {"price": str(row["price"])} for key, row in found.items()} == source.rows["t"]
 
 
 def test_a_table_that_can_not_be_followed_stands_still_alone_until_it_is_copied(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
+    spark: SparkSession, source: SourceTables, to: str, bring: Bring
 ) -> None:
     source.schema("good", ID)
     source.schema("t", ID, column("n", "int64"))
     source.put("t", {"id": 1, "n": 1})
     source.put("t", {"id": 2, "n": 2})
     first = source.commit()
-    run()
+    bring()
     source.put("good", {"id": 1})
     source.put("t", {"id": 3, "n": {"text": "no number"}})
     last = source.commit()
     for _ in range(2):
-        summary = run()
-        assert f"sequence id {last}, table main.t, column n: " in reasons(summary)["t"]
+        assert f"sequence id {last}, table main.t, column n: " in bring().stopped["t"]
         assert shown(to) == {"good": source.rows["good"]}
     old = {
         row["id"]: row["n"]
@@ -154,25 +148,25 @@ def test_a_table_that_can_not_be_followed_stands_still_alone_until_it_is_copied(
     source.put("t", {"id": 3, "n": 3})
     source.put("good", {"id": 2})
     source.commit()
-    run()
+    bring()
     copy(source, "t")
-    assert not run().stopped
+    assert not bring().stopped
     assert shown(to) == source.rows
     assert standing(source, to)["t"].state == "running"
 
 
-def test_what_no_copy_follows_is_a_stop_too(source: SourceTables, to: str, run: Run) -> None:
+def test_what_no_copy_follows_is_a_stop_too(source: SourceTables, to: str, bring: Bring) -> None:
     source.schema("good", ID)
     source.schema("other type", ID, column("n", "int64"))
     source.put("other type", {"id": 1, "n": 1})
     source.commit()
-    run()
+    bring()
     source.schema("other type", ID, column("n", "string"))
     source.rows["no schema"] = {}
     source.put("no schema", {"id": 1})
     source.put("good", {"id": 1})
     source.commit()
-    found = reasons(run())
+    found = bring().stopped
     assert "schema version 2 makes it string" in found["other type"]
     assert "no schema entry of this table" in found["no schema"]
     assert shown(to) == {"good": source.rows["good"]}

@@ -35,8 +35,7 @@ def test_every_type_comes_to_the_sources_values(captured: CapturedSource) -> Non
         "DELETE FROM every WHERE id = 4",
     )
     captured.settle()
-    summary = captured.run()
-    assert summary.stopped == []
+    assert captured.bring().stopped == {}
     assert captured.differences() == []
     moment = read_published(Path(captured.to))
     assert moment is not None
@@ -49,7 +48,7 @@ def test_statements_are_followed(captured: CapturedSource) -> None:
         "INSERT INTO t VALUES (1, 'x', 1.5), (2, NULL, 2)",
     )
     captured.settle()
-    captured.run()
+    captured.bring()
     assert captured.differences() == []
     captured.sql(
         "INSERT INTO t VALUES (3, 'z', 3)",
@@ -75,7 +74,7 @@ def test_statements_are_followed(captured: CapturedSource) -> None:
         "INSERT INTO gone VALUES (1)",
     )
     captured.settle()
-    captured.run()
+    captured.bring()
     assert captured.differences() == []
     name = captured.database.name
     paths = versions(captured.to)
@@ -83,7 +82,7 @@ def test_statements_are_followed(captured: CapturedSource) -> None:
     assert len(paths) == 4
     captured.sql("DROP TABLE gone", "DELETE FROM emptied")
     captured.settle()
-    captured.run()
+    captured.bring()
     assert captured.differences() == []
     before, moment = versions(captured.to), read_published(Path(captured.to))
     assert moment is not None

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from headrace.pipeline.tables.job import read_tables
 from headrace.pipeline.tables.reader import iter_rows
 from headrace.simple.message import Timestamp
-from tests.integration.pipeline.conftest import Run
+from tests.integration.pipeline.bringing import Bring
 from tests.integration.pipeline.kafka.captured_feed import append, row_entry, schema_entry, watermark
 from tests.servers import Feed
 from tests.simple_tables import column, insert, table
@@ -27,7 +27,7 @@ ROWS: Final = {
 }
 
 
-def test_they_are_told_as_the_source_has_them(spark: SparkSession, feed: Feed, to: str, run: Run) -> None:
+def test_they_are_told_as_the_source_has_them(spark: SparkSession, feed: Feed, to: str, bring: Bring) -> None:
     rows = [
         row_entry(
             insert(DATED, 10, a=str(key), date=day, datetime=moment, timestamp=at and Timestamp("UTC", at))
@@ -35,7 +35,7 @@ def test_they_are_told_as_the_source_has_them(spark: SparkSession, feed: Feed, t
         for key, (day, moment, at) in ROWS.items()
     ]
     append(feed, [schema_entry(DATED), *rows, watermark(20)])
-    run()
+    bring()
     found = {row["a"]: (row["date"], row["datetime"], row["timestamp"]) for _, row in iter_rows(to)}
     plain = datetime(2020, 1, 2, 3, 4, 5)  # noqa: DTZ001  # of a column without a zone
     assert found == ROWS | {3: (date(2020, 1, 2), plain, plain.replace(tzinfo=UTC))}

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.pipeline.tables.ledger import folder_of
 from headrace.pipeline.tables.reader import iter_rows, published_moment
-from tests.integration.pipeline.conftest import Run
+from tests.integration.pipeline.bringing import Bring
 from tests.integration.pipeline.source_tables import ID, SourceTables, Table, column
 
 ORDERS = ("public", "orders")
@@ -31,7 +31,7 @@ def named(rows: Mapping[Any, Any]) -> dict[tuple[str, ...], Any]:
     return {("main", table) if isinstance(table, str) else table: of for table, of in rows.items()}
 
 
-def test_tables_of_several_schemas_are_apart(source: SourceTables, to: str, run: Run) -> None:
+def test_tables_of_several_schemas_are_apart(source: SourceTables, to: str, bring: Bring) -> None:
     dotted = [("public.orders", "x"), ("public", "orders.x")]
     tables: list[Table] = ["orders", ORDERS, ("audit", "orders"), ODD, LONG, *dotted]
     for place, table in enumerate(tables):
@@ -49,7 +49,7 @@ def test_tables_of_several_schemas_are_apart(source: SourceTables, to: str, run:
     source.put(ODD, {"id": 7, "n": 7, "more": None, "a, b": 8})
     source.patch(LONG, 0, {"n": 9})
     source.commit()
-    assert run(entries_max=first).batches == 2
+    assert bring(entries_max=first).batches == 2
     assert shown(to) == named(source.rows)
     assert {path.name for path in Path(to).iterdir()} >= {"main.orders", "public.orders", "audit.orders"}
     assert Path(to, folder_of(LONG)).is_dir()
@@ -75,22 +75,22 @@ def truncate_in_a_transaction(source: SourceTables) -> None:
 
 
 def test_truncate_clears_its_table_up_to_its_place(
-    source: SourceTables, to: str, run: Run, tmp_path: Path
+    source: SourceTables, to: str, bring: Bring, tmp_path: Path
 ) -> None:
     truncate_in_a_transaction(source)
-    run()
+    bring()
     assert shown(to) == named(source.rows)
-    in_small_batches = str(tmp_path / "small")
-    assert run(to=in_small_batches, entries_max=1).batches >= 3
-    assert shown(in_small_batches) == named(source.rows)
+    in_two_batches = str(tmp_path / "two")  # the first of which ends with the TRUNCATE
+    assert bring(to=in_two_batches, entries_max=12).batches == 2
+    assert shown(in_two_batches) == named(source.rows)
     source.truncate(ORDERS)
     source.commit()
-    run()
+    bring()
     assert shown(to) == named(source.rows)
     assert (source.rows[ORDERS], len(source.rows[OTHER])) == ({}, 5)
     source.put(ORDERS, {"id": 1, "n": 4})
     source.truncate(OTHER)
     source.truncate(OTHER)
     source.commit()
-    run()
+    bring()
     assert shown(to) == named(source.rows)

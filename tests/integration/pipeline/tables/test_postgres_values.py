@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from headrace.pipeline.tables.job import read_tables
 from headrace.pipeline.tables.reader import iter_rows
+from tests.integration.pipeline.bringing import Bring
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 from tests.postgres import Database
@@ -97,7 +98,7 @@ def numbers(spark: SparkSession, to: str) -> Numbers:
 
 
 def test_every_time_of_postgres_is_kept_through_merges_patches_and_filters(
-    spark: SparkSession, source: SourceTables, to: str, run: Run, truth: Numbers
+    spark: SparkSession, source: SourceTables, to: str, bring: Bring, truth: Numbers
 ) -> None:
     first = source.commit()
     for (
@@ -106,7 +107,7 @@ def test_every_time_of_postgres_is_kept_through_merges_patches_and_filters(
         if place % 2:
             source.patch(ORDERS, place, {"n": 1})
     source.commit()
-    assert run(entries_max=first).batches == 2
+    assert bring(entries_max=first).batches == 2
     assert numbers(spark, to) == truth
     frame = read_tables(spark, to)[ORDERS]
     assert {row["id"]: row["n"] for row in frame.select("id", "n").collect()} == {n: n % 2 for n in truth}
@@ -175,7 +176,7 @@ def test_rows_are_read_as_python_has_them_or_as_text_whatever_the_session(
 
 
 def test_json_numbers_and_times_that_only_postgres_has(
-    database: Database, source: SourceTables, to: str, run: Run
+    database: Database, source: SourceTables, to: str, bring: Bring
 ) -> None:
     ((numeric, time, array, document),) = database.sql(
         "SELECT '-1234567890123456789012345678901234567890.5000'::numeric::text, to_jsonb('24:00'::time) #>> '{}',"
@@ -202,7 +203,7 @@ def test_json_numbers_and_times_that_only_postgres_has(
     source.patch(ORDERS, 1, {"hour": "00:00:00"})
     source.patch(ORDERS, 3, {"hour": "00:00:00"})
     source.commit()
-    assert run(entries_max=first).batches == 2
+    assert bring(entries_max=first).batches == 2
     assert document.startswith('{"a": 1.10, "n": 1000')
     assert {row["id"]: packed(row) for _, row in iter_rows(to)} == source.rows[ORDERS]
 

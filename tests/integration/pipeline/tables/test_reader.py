@@ -14,7 +14,7 @@ from headrace.pipeline.failures import error_of
 from headrace.pipeline.tables.job import read_tables
 from headrace.pipeline.tables.ledger import newest_version
 from headrace.pipeline.tables.snapshot_files import snapshot_at
-from tests.integration.pipeline.conftest import Run
+from tests.integration.pipeline.bringing import Bring
 from tests.integration.pipeline.source_tables import ID, SourceTables, column
 
 
@@ -27,13 +27,13 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
 
 
 def test_the_moment_is_read_whatever_comes_later(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
+    spark: SparkSession, source: SourceTables, to: str, bring: Bring
 ) -> None:
     source.schema("t", ID, column("gone", "string"), column("n", "decimal(10,2)"), column("at", "timestamp"))
     for number in range(30):
         source.put("t", {"id": number, "gone": "x", "n": "1.50", "at": "2024-02-29T12:00:00.5Z"})
     source.commit()
-    run()
+    bring()
     old = read(spark, to, "main.t")
     before = rows(old)
     assert len(before) == 30
@@ -47,12 +47,12 @@ def test_the_moment_is_read_whatever_comes_later(
             if number < 10:
                 source.delete("t", 20 + number)
         source.commit()
-    assert run(entries_max=8).batches == 3
+    assert bring(entries_max=8).batches == 3
     assert list(Path(to).glob("main.t/_delta_log/*.checkpoint*.parquet")), "it is read by way of a checkpoint"
     source.schema("t", ID, column("number", "decimal(10,2)", was="n"), column("odd, name", "json"))
     source.put("t", {"id": 5, "number": "7", "odd, name": {"a": 1}})
     source.commit()
-    run()
+    bring()
     new = read(spark, to, "main.t")
     assert new.columns == ["id", "number", "odd, name"]
     assert rows(new) == rows(read_tables(spark, to)["main", "t"])
@@ -72,7 +72,9 @@ def test_the_moment_is_read_whatever_comes_later(
     assert rows(read_tables(spark, to)["main", "t"]) == rows(read(spark, to, "main.t"))
 
 
-def test_what_can_not_be_read_is_said(spark: SparkSession, source: SourceTables, to: str, run: Run) -> None:
+def test_what_can_not_be_read_is_said(
+    spark: SparkSession, source: SourceTables, to: str, bring: Bring
+) -> None:
     source.object("put", "k", {"a": 1})
     source.commit()
     for options, problem in (
@@ -83,7 +85,7 @@ def test_what_can_not_be_read_is_said(spark: SparkSession, source: SourceTables,
         with pytest.raises(PySparkException) as caught:
             spark.read.format("headrace.tables").options(**options).load(to)
         assert problem in error_of(caught.value).detail
-    run()
+    bring()
     assert [row["value"] for row in spark.read.format("headrace.tables").load(to).collect()] == ['{"a":1}']
     with pytest.raises(PySparkException) as caught:
         read(spark, to, "main.t")

@@ -20,12 +20,14 @@ from headrace.pipeline.source.feed import FORMAT
 from headrace.pipeline.tables.batches import Batches
 from headrace.pipeline.tables.captured import CapturedTables
 from headrace.pipeline.tables.catching_up import CatchingUp
-from headrace.pipeline.tables.job import Summary, read_tables, run_tables
+from headrace.pipeline.tables.job import Summary, run_tables
 from headrace.pipeline.tables.ledger import Ledger, PublishedFile, read_published, read_tables_file
+from headrace.pipeline.tables.reader import iter_rows
 from headrace.pipeline.tables.requests import leave_request, waiting_requests
 from headrace.pipeline.tables.simple.state import stopped
 from headrace.pipeline.tables.states import CapturedTable, Request, StopNote
 from headrace.simple.schema import TableSchema
+from tests.integration.pipeline.bringing import bring_tables
 from tests.integration.pipeline.conftest import Run
 from tests.integration.pipeline.kafka.captured_feed import append, entry, row_entry, schema_entry, watermark
 from tests.integration.pipeline.source_tables import SourceTables
@@ -74,11 +76,12 @@ def published(to: str) -> PublishedFile:
     return found
 
 
-def keys(spark: SparkSession, to: str) -> dict[str, list[int]]:
+def keys(to: str) -> dict[str, list[int]]:
     """The published keys by table."""
-    return {
-        name[1]: sorted(row["a"] for row in frame.collect()) for name, frame in read_tables(spark, to).items()
-    }
+    found: dict[str, list[int]] = {}
+    for name, row in iter_rows(to):
+        found.setdefault(name[1], []).append(row["a"])
+    return {name: sorted(values) for name, values in found.items()}
 
 
 def opened(feed: Feed, to: str) -> Ledger:
@@ -111,10 +114,10 @@ def status(capsys: pytest.CaptureFixture[str], feed: Feed, to: str) -> tuple[int
     return code, {one["table"][1]: one for one in tables}
 
 
-def cut(spark: SparkSession, feed: Feed, to: str, run: Run) -> PublishedFile:
+def cut(spark: SparkSession, feed: Feed, to: str) -> PublishedFile:
     """Make three tables, one of them stopped, and a batch that is killed between two merges; returns what is published."""
     append(feed, [*map(schema_entry, (A, B, C)), *rows(10, A, B, C)])
-    run()
+    bring_tables(spark, feed.server, feed.name, to)
     before = published(to)
     append(feed, rows(20, A, B, C))
     ledger = opened(feed, to)
@@ -135,7 +138,7 @@ def test_requests_after_a_batch_that_was_cut(
     spark: SparkSession, feed: Feed, run: Run, *, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What may be asked then, each with a copy of the same tables."""
-    before = cut(spark, feed, str(tmp_path / "cut"), partial(run, to=str(tmp_path / "cut")))
+    before = cut(spark, feed, str(tmp_path / "cut"))
 
     def copied(name: str) -> tuple[str, Run]:
         to = str(shutil.copytree(tmp_path / "cut", tmp_path / name))
@@ -158,7 +161,7 @@ def tears_no_moment(
     assert kept(to, "c").stopped is None
     assert published(to) == cut
     assert run().stopped == []
-    assert keys(spark, to) == {name: [10, 20] for name in "abc"}
+    assert keys(to) == {name: [10, 20] for name in "abc"}
 
 
 def waits_for_what_stopped_it(
@@ -181,7 +184,7 @@ def waits_for_what_stopped_it(
     summary = run()
     assert [one.table[1] for one in summary.stopped] == ["c"]
     assert waiting_requests(Path(to)) == []
-    assert keys(spark, to) == {name: [10, 20] for name in "ab"}
+    assert keys(to) == {name: [10, 20] for name in "ab"}
 
 
 def is_let_go_and_comes_back_with_a_copy(
@@ -200,17 +203,16 @@ def is_let_go_and_comes_back_with_a_copy(
     assert (code, shown["c"]["state"], shown["c"]["request"]) == (1, "stopped", "rebuild")
     path = kept(to, "c").path
     assert main(["pipeline", "tables", "forget", "shop.c", "--to", to]) == 0
+    append(feed, rows(30, A, B, C))
     assert run().stopped == []
     code, shown = status(capsys, feed, to)
     assert (code, shown["c"]["state"], shown["c"]["request"]) == (0, "forgotten", None)
     assert kept(to, "c").path != path
-    append(feed, rows(30, A, B, C))
-    assert run().stopped == []
-    assert keys(spark, to) == {name: [10, 20, 30] for name in "ab"}
+    assert keys(to) == {name: [10, 20, 30] for name in "ab"}
     append(feed, copy_of(C, 40, 10, 30))
     append(feed, rows(50, C))
     run()
-    assert keys(spark, to)["c"] == [10, 30, 50]
+    assert keys(to)["c"] == [10, 30, 50]
     _, shown = status(capsys, feed, to)
     assert [shown[name]["started-from"] for name in "abc"] == ["feed", "feed", "copy"]
 
@@ -221,7 +223,7 @@ def test_a_rebuild_does_not_depend_on_the_size_of_batches(
     odd = entry(b'{"reason": "odd"}', "\0stopped/shop/c", table=["shop", "c"], control="stopped")
     append(feed, [schema_entry(C), *rows(10, C), odd, *rows(20, C), *copy_of(C, 30, 10, 20)])
     run()
-    assert keys(spark, to) == {"c": [10, 20]}
+    assert keys(to) == {"c": [10, 20]}
     leave_request(Path(to), Request(("shop", "c"), rebuild=True))
     path = kept(to, "c").path
     before = published(to)
@@ -233,7 +235,7 @@ def test_a_rebuild_does_not_depend_on_the_size_of_batches(
     assert published(to).commit_ts == before.commit_ts == 39
     assert kept(to, "c").refused is None
     assert kept(to, "c").path != path
-    assert keys(spark, to) == {"c": [10, 20, 40]}
+    assert keys(to) == {"c": [10, 20, 40]}
 
 
 @pytest.fixture
@@ -264,4 +266,4 @@ def test_a_checkpoint_that_is_ahead_of_the_tables_is_refused(
     with pytest.raises(CheckpointAhead):
         run_with(to, tmp_path / "new")
     run_with(to, tmp_path / "own")
-    assert {row["key"] for row in read_tables(spark, to)[()].collect()} == {"k1", "k2"}
+    assert {row["key"] for _, row in iter_rows(to)} == {"k1", "k2"}

@@ -72,7 +72,7 @@ def test_a_stopped_table_keeps_its_place_and_is_resumed_or_built_anew(
         "INSERT INTO t VALUES (1, 'x'), (2, 'y')",
     )
     captured.settle()
-    captured.run()
+    captured.bring()
     database = captured.database.name
     place = halt(captured, "t")
     captured.sql(
@@ -157,5 +157,5 @@ def test_what_capture_or_a_statement_stops_goes_on_with_its_copy(captured: Captu
         code, _, err = captured.capture.run("copy", f"{captured.database.name}.{name}")
         assert code == 0, err
     captured.settle()
-    assert captured.run().stopped == []
+    assert captured.bring().stopped == {}
     assert captured.differences() == []

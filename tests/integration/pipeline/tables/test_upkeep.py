@@ -19,7 +19,7 @@ from headrace.pipeline.tables.ledger import Ledger, PublishedFile, PublishedTabl
 from headrace.pipeline.tables.snapshot_files import snapshot_at
 from headrace.pipeline.tables.states import LeftFolder
 from headrace.pipeline.tables.upkeep import ALARMING, Terms, Upkeep
-from tests.integration.pipeline.conftest import Run
+from tests.integration.pipeline.bringing import Bring
 from tests.integration.pipeline.source_tables import ID, SourceTables
 from tests.integration.pipeline.tables.delta_tables import DeltaTables
 from tests.unit.pipeline.tables.simple.history import INT, schema_of
@@ -41,13 +41,13 @@ def ago(days: float) -> str:
 
 
 def test_files_are_put_together_and_what_moments_need_stays(
-    spark: SparkSession, source: SourceTables, to: str, run: Run
+    spark: SparkSession, source: SourceTables, to: str, bring: Bring
 ) -> None:
     source.schema("t", ID)
     for number in range(6):
         source.put("t", {"id": number})
         source.commit()
-    run(entries_max=2)
+    bring(entries_max=2)
     folder = Path(to) / "main.t"
     incarnation = source.feed.server.http.get(source.feed.path).json()["incarnation"]
     before, version = read_tables(spark, to)["main", "t"], newest_version(folder)
