@@ -74,7 +74,10 @@ class CapturedSource:
         _, out, _ = self.capture.run("status", "--json")
         status = json.loads(out)
         source, position = status.get("source"), status.get("position")
-        return bool(source and position and source["behind-transactions"] == 0 and not status["copies"])
+        if not source or not position or source["behind-transactions"]:
+            return False
+        # Between the copies of two tables none is under way.
+        return bool(position["whole"] and not status["copies"])
 
     def head(self) -> int:
         """The newest sequence id of the feed."""

@@ -230,7 +230,7 @@ def test_values_are_exact_also_through_a_patch_and_in_columns_that_come_later(
 
 
 def test_a_transaction_is_shown_whole_or_not_at_all(
-    source: SourceTables, to: str, bring: Bring, run: Run, tmp_path: Path
+    source: SourceTables, to: str, run: Run, tmp_path: Path
 ) -> None:
     with pytest.raises(NothingPublished):
         next(iter_rows(to))
@@ -239,7 +239,7 @@ def test_a_transaction_is_shown_whole_or_not_at_all(
     whole = source.commit()
     source.put("t", {"id": 2})
     source.commit(tx="long", last=False)
-    bring()
+    run()
     assert published(to).sequence_id == whole
     assert shown(to) == {"t": {1: {"id": 1}}}
     source.put("t", {"id": 3})
