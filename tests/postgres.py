@@ -266,9 +266,7 @@ class Cluster:
                     return kept
         return None
 
-    def _run(
-        self, app: psycopg.Connection[TupleRow], statement: str, database: str | None
-    ) -> list[TupleRow]:
+    def _run(self, app: psycopg.Connection[TupleRow], statement: str, database: str | None) -> list[TupleRow]:
         """Run a statement in a session, which is kept afterwards if a database is named."""
         try:
             done = app.execute(statement.encode())
