@@ -42,7 +42,7 @@ def test_sound_journal_has_no_damage(truth: Truth) -> None:
 
 def test_flipped_bits(truth: Truth) -> None:
     rng = random.Random(SEED)
-    for path, offset in places(truth, scaled(sized(500, soak=1500)), rng):
+    for path, offset in places(truth, scaled(sized(250, soak=1500)), rng):
         disk = truth.disk()
         disk.flip(path, offset, 1 << rng.randrange(8))
         check_report(truth, disk, path, offset)

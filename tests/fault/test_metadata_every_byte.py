@@ -61,7 +61,7 @@ def test_flipped_bits(whole: Path, tmp_path: Path) -> None:
     shutil.copy(whole, path)
     with closing(SqliteMetadata(path)) as metadata:
         truth = content(metadata)
-    step = max(1, len(data) // scaled(sized(400, soak=1200)))
+    step = max(1, len(data) // scaled(sized(200, soak=1200)))
     reported = silent = 0
     for offset in range(rng.randrange(step), len(data), step):
         hurt = bytearray(data)
@@ -134,7 +134,7 @@ def test_flipped_bits_in_what_is_left_of_a_rollback_journal_change_nothing(tmp_p
         truth = content(metadata)
     data, left = path.read_bytes(), journal.read_bytes()
     assert len(left) > 4096
-    for offset in [*range(40), *range(40, len(left), max(1, len(left) // scaled(100)))]:
+    for offset in [*range(40), *range(40, len(left), max(1, len(left) // scaled(sized(40, soak=100))))]:
         hurt = bytearray(left)
         hurt[offset] ^= 1 << offset % 8
         path.write_bytes(data)

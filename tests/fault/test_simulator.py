@@ -14,7 +14,7 @@ import pytest
 from tests.fault.simulator import Simulation, simulate
 from tests.scale import SCALE, SEED, scaled, sized
 
-SEEDS = sized(120, soak=350)
+SEEDS = sized(60, soak=350)
 """Of each part, of which a soak has more; every run begins elsewhere, so runs add up."""
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MEETS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,14 +38,25 @@ class Tab:
 
     def __post_init__(self) -> None:
         self.page.set_default_timeout(WAIT_MS_MAX)
-        self.page.on("console", lambda said: self.amiss.append(f"{said.type}: {said.text}"))
-        self.page.on("pageerror", lambda error: self.amiss.append(f"error: {error}"))
-        self.page.on("request", self._look_at)
-        self.page.on("requestfailed", self._failed)
+        self._ears: dict[str, Callable[[Any], None]] = {
+            "console": lambda said: self.amiss.append(f"{said.type}: {said.text}"),
+            "pageerror": lambda error: self.amiss.append(f"error: {error}"),
+            "request": self._look_at,
+            "requestfailed": self._failed,
+        }
+        for event, ear in self._ears.items():
+            self.page.on(event, ear)  # type: ignore[call-overload]  # one overload for each event
 
     def go(self, path: str) -> None:
         """Open a page of the console."""
         self.page.goto(f"{self.origin}{path}")
+
+    def leave(self) -> None:
+        """Hear no more of the page, and leave it empty for the next."""
+        for event, ear in self._ears.items():
+            self.page.remove_listener(event, ear)
+        self.page.unroute_all()
+        self.page.goto("about:blank")
 
     def _look_at(self, request: Request) -> None:
         if not request.url.startswith(f"{self.origin}/"):
@@ -58,11 +69,22 @@ class Tab:
 
 @contextmanager
 def tab(browser: Browser, origin: str, **options: Any) -> Iterator[Tab]:
-    """Open a page in a profile of its own; at the end nothing may be amiss with it."""
-    context = browser.new_context(**options)
+    """Open a page; at the end nothing may be amiss with it.
+
+    With ``options`` in a profile of its own. Without, in one that is kept for the next, as a process each costs more
+    than what it shows: it has no cookies at the beginning. After a failure nothing is kept.
+    """
+    kept = not options and bool(browser.contexts)
+    context = browser.contexts[0] if kept else browser.new_context(**options)
+    context.clear_cookies()
+    done = False
     try:
-        opened = Tab(context.new_page(), origin)
+        opened = Tab(context.pages[0] if context.pages else context.new_page(), origin)
         yield opened
         assert opened.amiss == []
+        if not options:
+            opened.leave()
+            done = True
     finally:
-        context.close()
+        if not done:
+            context.close()

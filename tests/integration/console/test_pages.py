@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from functools import partial
+from typing import Final, Literal
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from headrace.runtime.facts import BACKUP_LAG, BACKUP_WINDOW_BEGIN, BACKUP_WINDOW_END
 from tests.integration.console.browser import chromium, tab
@@ -29,6 +31,9 @@ PAGES = {
     "/console/backup": "Backup",
     "/console/alarms": "Alarms",
 }
+SCHEMES: Final[tuple[Literal["light"], Literal["dark"]]] = ("light", "dark")
+WIDE: Final[ViewportSize] = {"width": 1280, "height": 720}
+NARROW: Final[ViewportSize] = {"width": 360, "height": 700}
 MARKUP_NAME = "<img/src=x/onerror=alert(1)>\"'&"
 MARKUP = "<img src=x onerror=alert(1)>\"'&"
 
@@ -60,12 +65,15 @@ def first_id(table: Locator) -> int:
     return int(table.locator("tbody tr:not(.gap) th").first.inner_text())
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_renders_with_landmarks_and_names(shop: Shop, browser: Browser, scheme: str) -> None:
-    with tab(browser, shop.server.url, color_scheme=scheme) as shown:
+def test_every_page_renders_with_landmarks_and_names(shop: Shop, browser: Browser) -> None:
+    """Light and dark; and a narrow window scrolls nothing but tables."""
+    with tab(browser, shop.server.url, color_scheme="light", viewport=WIDE) as shown:
+        page = shown.page
+        schemes: Iterator[Literal["light", "dark"]] = itertools.cycle(SCHEMES)
         for path, heading in PAGES.items():
+            first = next(schemes)
+            page.emulate_media(color_scheme=first)
             shown.go(path)
-            page = shown.page
             expect(page.get_by_role("heading", level=1)).to_have_text(heading)
             expect(page.get_by_role("main")).to_be_visible()
             expect(page.get_by_role("navigation").get_by_role("link")).to_have_count(7)
@@ -77,9 +85,19 @@ def test_every_page_renders_with_landmarks_and_names(shop: Shop, browser: Browse
             )
             ids = page.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
             assert len(ids) == len(set(ids)), path
-            ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-            light = sum(map(int, re.findall(r"\d+", ground)[:3])) / 3
-            assert (light > 200) == (scheme == "light")
+            assert is_light(page) == (first == "light"), path
+            other = next(schemes)
+            page.emulate_media(color_scheme=other)
+            assert is_light(page) == (other == "light"), path
+            next(schemes)  # the next page is opened in the other one
+            page.set_viewport_size(NARROW)
+            assert page.evaluate("document.documentElement.scrollWidth") == NARROW["width"], path
+            page.set_viewport_size(WIDE)
+
+
+def is_light(page: Page) -> bool:
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return float(sum(map(int, re.findall(r"\d+", ground)[:3]))) / 3 > 200
 
 
 def test_the_first_page_shows_head_rate_and_lag(shop: Shop, browser: Browser) -> None:
@@ -306,13 +324,6 @@ def server_with_markup(shop: Shop) -> Feed:
     told = report("markup::feed", "stuck", detail=MARKUP, source_position=MARKUP, code=MARKUP)
     shop.server.http.put("/reports/capture/markup", json=told).raise_for_status()
     return feed
-
-
-def test_a_narrow_window_scrolls_nothing_but_tables(shop: Shop, browser: Browser) -> None:
-    with tab(browser, shop.server.url, viewport={"width": 360, "height": 700}) as shown:
-        for path in PAGES:
-            shown.go(path)
-            assert shown.page.evaluate("document.documentElement.scrollWidth") == 360, path
 
 
 def test_without_scripts_a_page_shows_the_same(shop: Shop, browser: Browser) -> None:

@@ -22,6 +22,8 @@ from tests.waiting import wait_until
 HERE: Final = Path(__file__).parent
 COMPILE_S_MAX: Final = 120.0
 WAIT_S_MAX: Final = 60.0
+QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Neither process lives long enough for the second compiler to pay."""
 
 
 class Program(NamedTuple):
@@ -51,7 +53,7 @@ def compiled(folder: Path) -> Program:
     generated = [str(path) for path in sources.rglob("*.java")]
     own = str(HERE / "RfcClient.java")
     words = ["-17", "-proc:none", "-nowarn", "-cp", jars, "-d", str(classes), *generated, own]
-    _run(str(java.java), "-jar", str(compiler), *words)
+    _run(str(java.java), *QUICK, "-jar", str(compiler), *words)
     return Program(java, f"{classes}:{jars}")
 
 
@@ -63,7 +65,7 @@ class Running:
     ) -> None:
         """``start``: its first ``start_lsn``. It ends by itself after so many ``entries``. ``hint``: entries of a batch."""
         self._out, self._err = folder / "java.out", folder / "java.err"
-        words = [str(program.java.java), "-cp", program.classpath, "RfcClient", address, start]
+        words = [str(program.java.java), *QUICK, "-cp", program.classpath, "RfcClient", address, start]
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
                 [*words, str(entries), str(hint)], stdin=subprocess.DEVNULL, stdout=out, stderr=err

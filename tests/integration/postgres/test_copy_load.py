@@ -13,6 +13,8 @@ from tests.scale import sized
 
 ACCOUNTS, SECONDS = sized((20_000, 5), soak=(100_000, 60))
 """More than are copied while pgbench connects, and longer than that takes on a quiet machine."""
+RATE = sized(("-R", "400"), soak=())
+"""Transactions of pgbench in a second; as many as it can in a soak."""
 TABLES = ("pgbench_accounts", "pgbench_tellers", "pgbench_branches")
 
 
@@ -22,7 +24,7 @@ def test_pgbench_has_no_failed_transaction_while_tables_are_attached_and_copied(
     cluster = database.cluster
     transaction = make_bank(cluster, database.name, ACCOUNTS, tmp_path)
     words = [word for table in TABLES for word in ("--table", table)]
-    load_words = ("-n", "-c", "16", "-j", "2", "-T", str(SECONDS), *transaction)
+    load_words = ("-n", "-c", "16", "-j", "2", "-T", str(SECONDS), *RATE, *transaction)
     with Load(cluster, database.name, *load_words) as load:
         headrace(["publisher", "attach", database.dsn, *words, "--feed", FEED])
         for table in TABLES:

@@ -151,17 +151,23 @@ def test_row_that_no_longer_meets_the_condition_when_its_lock_is_had(
     assert copied_keys(source, number) == [1, 3]
 
 
-@pytest.mark.parametrize(
-    "condition",
-    ["nope = 1", "v", "count(*) > 1", "v = $1", "true; DROP TABLE item", "true) OR (true", "v = 'a'", "'"],
-)
-def test_conditions_that_are_refused_at_once(app: App, source: Captured, condition: str) -> None:
+def test_conditions_that_are_refused_at_once(app: App, source: Captured) -> None:
     app.execute("CREATE TABLE item (id int PRIMARY KEY, v int)")
     source.attach("item")
     before = len(source.rows())
-    with pytest.raises(Usage, match="--where: the database refuses it: "):
-        request_copy(source.connection, CopyRequest("item", condition))
-    assert len(source.rows()) == before
+    for condition in (
+        "nope = 1",
+        "v",
+        "count(*) > 1",
+        "v = $1",
+        "true; DROP TABLE item",
+        "true) OR (true",
+        "v = 'a'",
+        "'",
+    ):
+        with pytest.raises(Usage, match="--where: the database refuses it: "):
+            request_copy(source.connection, CopyRequest("item", condition))
+        assert len(source.rows()) == before, condition
 
 
 def test_condition_that_fails_on_a_row_ends_the_copy_and_says_why(app: App, source: Captured) -> None:

@@ -26,12 +26,12 @@ AWAKE = "SELECT last_value < extract(epoch FROM now()) FROM headrace.headrace_as
 
 
 @pytest.fixture
-def own() -> Iterator[Cluster]:
-    """A cluster of the test's own, with the shop's table attached."""
-    with Cluster(settings={"max_prepared_transactions": "0"}) as cluster:
-        make_table(cluster)
-        attach(cluster.dsn("shop"))
-        yield cluster
+def shared(cluster: Cluster) -> Iterator[Cluster]:
+    """The run's cluster, with the shop's table attached. It prepares no transactions, as is PostgreSQL's default."""
+    make_table(cluster)
+    attach(cluster.dsn("shop"))
+    yield cluster
+    cluster.drop_database("shop")
 
 
 def script(folder: Path) -> str:
@@ -53,47 +53,47 @@ def is_awake(cluster: Cluster) -> bool:
     return bool(cluster.sql(AWAKE, "shop")[0][0])
 
 
-def test_commits_notify_only_while_the_agent_sleeps(own: Cluster, tmp_path: Path) -> None:
-    with running_shop(tmp_path, own.dsn("shop")) as shop, own.connect("shop") as ear:
+def test_commits_notify_only_while_the_agent_sleeps(shared: Cluster, tmp_path: Path) -> None:
+    with running_shop(tmp_path, shared.dsn("shop")) as shop, shared.connect("shop") as ear:
         ear.execute("LISTEN headrace")
-        shop.wait_until_equal(own)
-        wait_until(lambda: not is_awake(own), 60, what="the agent to fall asleep")
+        shop.wait_until_equal(shared)
+        wait_until(lambda: not is_awake(shared), 60, what="the agent to fall asleep")
         notifies(ear)
-        write(own, range(1), "the first commit wakes it")
+        write(shared, range(1), "the first commit wakes it")
         wait_until(lambda: notifies(ear) > 0, 30, what="the first commit to notify")
-        shop.wait_until_equal(own)
-        with Load(own, "shop", "-n", "-c", "2", "-T", "3", "-R", "200", "-f", script(tmp_path)) as load:
-            wait_until(lambda: is_awake(own), 30, what="the agent to be awake")
+        shop.wait_until_equal(shared)
+        with Load(shared, "shop", "-n", "-c", "2", "-T", "3", "-R", "200", "-f", script(tmp_path)) as load:
+            wait_until(lambda: is_awake(shared), 30, what="the agent to be awake")
             heard = 0
             while load.running():
                 heard += notifies(ear)
             report = load.report(3)
         assert heard < 50, f"{heard} notifications while the agent was awake: {report}"
-        wait_until(lambda: not is_awake(own), 60, what="the agent to fall asleep again")
-        shop.wait_until_equal(own)
+        wait_until(lambda: not is_awake(shared), 60, what="the agent to fall asleep again")
+        shop.wait_until_equal(shared)
 
 
-def test_a_commit_of_a_transaction_from_before_the_sleep_is_found(own: Cluster, tmp_path: Path) -> None:
+def test_a_commit_of_a_transaction_from_before_the_sleep_is_found(shared: Cluster, tmp_path: Path) -> None:
     """It wrote its rows while nobody slept, so it does not notify."""
-    with running_shop(tmp_path, own.dsn("shop")) as shop, own.connect("shop", autocommit=False) as app:
-        shop.wait_until_equal(own)
-        write(own, range(1), "awake")
-        wait_until(lambda: is_awake(own), 60, what="the agent to be awake")
+    with running_shop(tmp_path, shared.dsn("shop")) as shop, shared.connect("shop", autocommit=False) as app:
+        shop.wait_until_equal(shared)
+        write(shared, range(1), "awake")
+        wait_until(lambda: is_awake(shared), 60, what="the agent to be awake")
         app.execute("UPDATE orders SET note = 'late' WHERE id = 5")
-        wait_until(lambda: not is_awake(own), 60, what="the agent to fall asleep")
+        wait_until(lambda: not is_awake(shared), 60, what="the agent to fall asleep")
         app.commit()
-        shop.wait_until_equal(own)
+        shop.wait_until_equal(shared)
 
 
-def test_an_agent_behind_a_pooler_polls_and_says_so(own: Cluster, tmp_path: Path) -> None:
+def test_an_agent_behind_a_pooler_polls_and_says_so(shared: Cluster, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        pooler = stack.enter_context(Pooler(own))
+        pooler = stack.enter_context(Pooler(shared))
         shop = stack.enter_context(running_shop(tmp_path, pooler.dsn("shop")))
-        shop.wait_until_equal(own)
+        shop.wait_until_equal(shared)
         shop.wait_until_told("LISTEN does not hold", "the agent polls")
-        write(own, range(5, 15), "through the pooler")
-        shop.wait_until_equal(own)
-        assert is_awake(own)  # it never says that it sleeps: nobody would wake it
+        write(shared, range(5, 15), "through the pooler")
+        shop.wait_until_equal(shared)
+        assert is_awake(shared)  # it never says that it sleeps: nobody would wake it
         with psycopg.connect(pooler.dsn("shop"), autocommit=True, prepare_threshold=None) as app:
             # Its sessions are the application's too: no setting of ours is left in them.
             ours = {
@@ -130,21 +130,21 @@ def test_two_phase_commit_goes_on_beside_an_idle_agent(tmp_path: Path) -> None:
             shop.wait_until_equal(own)
 
 
-def test_an_old_snapshot_does_not_slow_the_relay_and_is_named(own: Cluster, tmp_path: Path) -> None:
+def test_an_old_snapshot_does_not_slow_the_relay_and_is_named(shared: Cluster, tmp_path: Path) -> None:
     """What was relayed stays in the outbox's pages for as long as the snapshot; the relay reads none of it again."""
     words = ("-n", "-c", "4", "-j", "2", "-T", str(SECONDS), "-R", str(COMMITS_PER_S), "-f", script(tmp_path))
     with ExitStack() as stack:
-        shop = stack.enter_context(running_shop(tmp_path, own.dsn("shop")))
-        old = stack.enter_context(own.connect("shop", autocommit=False, application_name="report"))
-        shop.wait_until_equal(own)
+        shop = stack.enter_context(running_shop(tmp_path, shared.dsn("shop")))
+        old = stack.enter_context(shared.connect("shop", autocommit=False, application_name="report"))
+        shop.wait_until_equal(shared)
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT count(*) FROM orders")
-        before = (head(shop), rows_read(own))
-        with Load(own, "shop", *words) as load:
+        before = (head(shop), rows_read(shared))
+        with Load(shared, "shop", *words) as load:
             done = load.report(SECONDS).transactions
         wait_until(lambda: head(shop) >= before[0] + done, STEP_S_MAX, what="the load to be relayed")
-        wait_until(lambda: rows_read(own) - before[1] >= done, STEP_S_MAX, what="the counts to be there")
-        assert rows_read(own) - before[1] <= READ_OF_EACH_MAX * done
+        wait_until(lambda: rows_read(shared) - before[1] >= done, STEP_S_MAX, what="the counts to be there")
+        assert rows_read(shared) - before[1] <= READ_OF_EACH_MAX * done
         holder = shop.agent.status()["holders"][0]
         assert holder["what"] == f"session {old.info.backend_pid}"
         assert "application report" in holder["detail"]

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
 from headrace.errors import SourceUnavailable
 from headrace.publisher.attach.selection import AttachRequest
@@ -58,10 +60,10 @@ def copy(source: PostgresSource) -> None:
 class EndsBefore:
     """Ends the session of ``source`` before its statement number ``at``; counts them."""
 
-    def __init__(self, database: Database, source: PostgresSource, at: int) -> None:
+    def __init__(self, app: psycopg.Connection[TupleRow], source: PostgresSource, at: int) -> None:
         self.count = 0
         self._at = at
-        self._database = database
+        self._app = app
         self._pid = source.connection.info.backend_pid
         self._execute = source.connection.execute
         source.connection.execute = self.execute  # type: ignore[method-assign]  # the statement is to meet a dead session
@@ -70,8 +72,7 @@ class EndsBefore:
         """Send the statement, to nobody if it is the one."""
         self.count += 1
         if self.count == self._at:
-            with self._database.connect() as other:
-                other.execute("SELECT pg_terminate_backend(%s, 10000)", (self._pid,))
+            self._app.execute("SELECT pg_terminate_backend(%s, 10000)", (self._pid,))
         return self._execute(*given, **named)
 
 
@@ -82,21 +83,17 @@ def test_every_statement_may_find_the_session_gone(
     with database.connect() as app:
         app.execute("CREATE TABLE item (id int PRIMARY KEY, n int)")
         app.execute("INSERT INTO item VALUES (1, 1), (2, 2)")
-    with closing(PostgresSource(parse_dsn(database.dsn))) as other:
-        other.attach(AttachRequest(feed=FEED, tables=("item",), copy=False))
-    at, ended = 0, False
-    while not ended:
-        at += 1
-        source = PostgresSource(parse_dsn(database.dsn))
-        try:
-            with database.connect() as app:
+        with closing(PostgresSource(parse_dsn(database.dsn))) as other:
+            other.attach(AttachRequest(feed=FEED, tables=("item",), copy=False))
+        at, ended = 0, False
+        while not ended:
+            at += 1
+            with closing(PostgresSource(parse_dsn(database.dsn))) as source:
                 app.execute("UPDATE item SET n = n + 1")
-            ends = EndsBefore(database, source, at)
-            try:
-                calls(source)
-                ended = ends.count < at
-            except SourceUnavailable:
-                assert ends.count >= at
-        finally:
-            source.close()
+                ends = EndsBefore(app, source, at)
+                try:
+                    calls(source)
+                    ended = ends.count < at
+                except SourceUnavailable:
+                    assert ends.count >= at
     assert at > 8

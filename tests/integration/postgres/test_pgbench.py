@@ -33,9 +33,9 @@ from tests.waiting import wait_until
 
 LOG = logging.getLogger(__name__)
 
-SECONDS = sized(4, soak=20)
-ACCOUNTS = sized(3_000, soak=100_000)
-RATE = sized(("-R", "300"), soak=())
+SECONDS = sized(2, soak=20)
+ACCOUNTS = sized(1_000, soak=100_000)
+RATE = sized(("-R", "200"), soak=())
 """Transactions of pgbench in a second; as many as it can in a soak."""
 KILLS = ("agent", "server") * sized(1, soak=2)
 DRAIN_S_MAX = 300.0

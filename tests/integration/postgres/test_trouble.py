@@ -25,6 +25,14 @@ def own() -> Iterator[Cluster]:
 
 
 @pytest.fixture
+def shared(cluster: Cluster) -> Iterator[Cluster]:
+    """The run's cluster, with the shop's table: where the cluster itself is not what is hurt."""
+    make_table(cluster)
+    yield cluster
+    cluster.drop_database("shop")
+
+
+@pytest.fixture
 def small_disk() -> Iterator[Path]:
     """A file system of 200 MB that can be filled. It takes the right to mount."""
     folder = private_folder("small-disk")
@@ -34,18 +42,18 @@ def small_disk() -> Iterator[Path]:
     folder.rmdir()
 
 
-def test_a_source_restored_from_an_older_dump(own: Cluster, tmp_path: Path) -> None:
-    dsn = own.dsn("shop")
+def test_a_source_restored_from_an_older_dump(shared: Cluster, tmp_path: Path) -> None:
+    dsn = shared.dsn("shop")
     attach(dsn)
     with running_shop(tmp_path, dsn) as shop:
-        shop.wait_until_equal(own)
-        own.pg_dump("shop", tmp_path / "dump")
-        write(own, range(5, 20), "lost by the restore")
-        shop.wait_until_equal(own)
-        own.drop_database("shop")
-        own.create_database("shop")
-        own.pg_restore("shop", tmp_path / "dump")
-        write(own, range(30, 33), "after the restore")
+        shop.wait_until_equal(shared)
+        shared.pg_dump("shop", tmp_path / "dump")
+        write(shared, range(5, 20), "lost by the restore")
+        shop.wait_until_equal(shared)
+        shared.drop_database("shop")
+        shared.create_database("shop")
+        shared.pg_restore("shop", tmp_path / "dump")
+        write(shared, range(30, 33), "after the restore")
 
         assert shop.wait_until_ended() == 3
         shop.wait_until_told("outbox-behind-feed", "headrace publisher accept")
@@ -54,17 +62,17 @@ def test_a_source_restored_from_an_older_dump(own: Cluster, tmp_path: Path) -> N
 
         headrace(["publisher", "accept", dsn, "--feed", FEED, "--reason", "restored after the outage"])
         shop.agent.start()
-        shop.wait_until_equal(own)
+        shop.wait_until_equal(shared)
         assert sorted(shop.state()) == [*range(10), 30, 31, 32]
 
 
-def test_an_agent_waits_while_a_dump_is_being_restored(own: Cluster, tmp_path: Path) -> None:
+def test_an_agent_waits_while_a_dump_is_being_restored(shared: Cluster, tmp_path: Path) -> None:
     """As ``pg_restore`` has it: the tables are there, their rows are yet to come, and their keys after those."""
-    attach(own.dsn("shop"))
-    with running_shop(tmp_path, own.dsn("shop")) as shop:
-        shop.wait_until_equal(own)
+    attach(shared.dsn("shop"))
+    with running_shop(tmp_path, shared.dsn("shop")) as shop:
+        shop.wait_until_equal(shared)
         assert shop.agent.stop() == 0
-        with own.connect("shop") as app:
+        with shared.connect("shop") as app:
             app.execute("CREATE TABLE dump AS SELECT * FROM headrace.headrace_owner")
             app.execute("ALTER TABLE headrace.headrace_owner DROP CONSTRAINT headrace_owner_pkey")
             app.execute("DELETE FROM headrace.headrace_owner")
@@ -73,18 +81,18 @@ def test_an_agent_waits_while_a_dump_is_being_restored(own: Cluster, tmp_path: P
             assert app.execute("SELECT count(*) FROM headrace.headrace_owner").fetchone() == (0,)
             app.execute("INSERT INTO headrace.headrace_owner SELECT * FROM dump")
             app.execute("ALTER TABLE headrace.headrace_owner ADD PRIMARY KEY (feed)")
-        write(own, range(5), "after the restore")
-        shop.wait_until_equal(own)
+        write(shared, range(5), "after the restore")
+        shop.wait_until_equal(shared)
 
 
-def test_a_dump_restored_into_another_cluster_goes_on(own: Cluster, tmp_path: Path) -> None:
+def test_a_dump_restored_into_another_cluster_goes_on(shared: Cluster, tmp_path: Path) -> None:
     """Transaction ids mean nothing there; what was not delivered is, in order."""
-    attach(own.dsn("shop"))
-    with Cluster() as other, running_shop(tmp_path, own.dsn("shop")) as shop:
-        shop.wait_until_equal(own)
+    attach(shared.dsn("shop"))
+    with Cluster() as other, running_shop(tmp_path, shared.dsn("shop")) as shop:
+        shop.wait_until_equal(shared)
         assert shop.agent.stop() == 0
-        write(own, range(5), "not delivered yet")
-        own.pg_dump("shop", tmp_path / "dump")
+        write(shared, range(5), "not delivered yet")
+        shared.pg_dump("shop", tmp_path / "dump")
         other.create_database("shop")
         other.pg_restore("shop", tmp_path / "dump")
         write(other, range(3, 12), "in the new cluster")
@@ -139,14 +147,14 @@ def test_a_failover_that_loses_commits_stops_the_feed(own: Cluster, tmp_path: Pa
             shop.wait_until_equal(standby)
 
 
-def test_the_outbox_is_dropped(own: Cluster, tmp_path: Path) -> None:
-    dsn = own.dsn("shop")
+def test_the_outbox_is_dropped(shared: Cluster, tmp_path: Path) -> None:
+    dsn = shared.dsn("shop")
     attach(dsn)
     with running_shop(tmp_path, dsn) as shop:
-        shop.wait_until_equal(own)
-        own.sql("DROP SCHEMA headrace CASCADE", "shop")
+        shop.wait_until_equal(shared)
+        shared.sql("DROP SCHEMA headrace CASCADE", "shop")
         write(
-            own, range(20, 25), "not captured by anybody"
+            shared, range(20, 25), "not captured by anybody"
         )  # the triggers went with it: the application goes on
         shop.wait_until_told("alarm", "this database has no outbox", "headrace publisher attach")
         assert refused("publisher", "check", dsn)["code"] == "table-not-found"
@@ -155,42 +163,44 @@ def test_the_outbox_is_dropped(own: Cluster, tmp_path: Path) -> None:
         shop.wait_until_told("outbox-behind-feed")
         headrace(["publisher", "accept", dsn, "--feed", FEED, "--reason", "dropped by mistake"])
         shop.agent.start()
-        shop.wait_until_equal(own)
+        shop.wait_until_equal(shared)
 
 
-def test_triggers_are_disabled_for_a_while(own: Cluster, tmp_path: Path) -> None:
-    dsn = own.dsn("shop")
+def test_triggers_are_disabled_for_a_while(shared: Cluster, tmp_path: Path) -> None:
+    dsn = shared.dsn("shop")
     attach(dsn)
     with running_shop(tmp_path, dsn) as shop:
-        shop.wait_until_equal(own)
-        own.sql("ALTER TABLE orders DISABLE TRIGGER ALL", "shop")
-        write(own, range(5, 15), "not captured")
-        own.sql("DELETE FROM orders WHERE id < 3", "shop")
-        own.sql("ALTER TABLE orders ENABLE TRIGGER ALL", "shop")
-        write(own, range(14, 18), "captured")
-        shop.wait_until_equal(own)
-        states = own.sql("SELECT DISTINCT tgenabled FROM pg_trigger WHERE tgname LIKE '!headrace%'", "shop")
+        shop.wait_until_equal(shared)
+        shared.sql("ALTER TABLE orders DISABLE TRIGGER ALL", "shop")
+        write(shared, range(5, 15), "not captured")
+        shared.sql("DELETE FROM orders WHERE id < 3", "shop")
+        shared.sql("ALTER TABLE orders ENABLE TRIGGER ALL", "shop")
+        write(shared, range(14, 18), "captured")
+        shop.wait_until_equal(shared)
+        states = shared.sql(
+            "SELECT DISTINCT tgenabled FROM pg_trigger WHERE tgname LIKE '!headrace%'", "shop"
+        )
         assert states == [("A",)]
 
 
-def test_a_table_is_renamed_and_then_its_triggers_are_disabled(own: Cluster, tmp_path: Path) -> None:
-    dsn = own.dsn("shop")
+def test_a_table_is_renamed_and_then_its_triggers_are_disabled(shared: Cluster, tmp_path: Path) -> None:
+    dsn = shared.dsn("shop")
     attach(dsn)
     with running_shop(tmp_path, dsn) as shop:
-        shop.wait_until_equal(own)
-        own.sql("ALTER TABLE orders RENAME TO sales", "shop")
-        own.sql("UPDATE sales SET note = 'renamed' WHERE id = 1", "shop")
+        shop.wait_until_equal(shared)
+        shared.sql("ALTER TABLE orders RENAME TO sales", "shop")
+        shared.sql("UPDATE sales SET note = 'renamed' WHERE id = 1", "shop")
         shop.wait_until_told("alarm", "table-renamed")
         found = refused("agent", "status", "--config", str(tmp_path / "agent.toml"), HEADRACE_DSN=dsn)
         assert [one["kind"] for one in found["findings"]] == ["table-renamed"]
         wait_until(lambda: shop.state()[1] == "renamed", 60, what="the change under the new name")
-        own.sql(
+        shared.sql(
             "ALTER TABLE sales DISABLE TRIGGER ALL; UPDATE sales SET note = 'unseen'; DELETE FROM sales WHERE id = 2",
             "shop",
         )
-        own.sql("ALTER TABLE sales ENABLE TRIGGER ALL", "shop")
+        shared.sql("ALTER TABLE sales ENABLE TRIGGER ALL", "shop")
         wait_until(
-            lambda: shop.state() == dict(own.sql("SELECT id, note FROM sales", "shop")),
+            lambda: shop.state() == dict(shared.sql("SELECT id, note FROM sales", "shop")),
             120,
             what="the feed to be mended",
         )

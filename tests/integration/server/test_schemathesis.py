@@ -23,14 +23,14 @@ import pytest
 
 from tests.identity import Issuer
 from tests.integration.server import asks, likely_bodies
-from tests.scale import SCALE, SEED, scaled
+from tests.scale import SCALE, SEED, scaled, sized
 from tests.secured import secured
 from tests.servers import Feed, ServerProcess, changes, serving
 
 FEED = "fuzz"
 LISTENER = "listener-1"
 SNAPSHOTS = "https://snapshots.example"
-EXAMPLES = scaled(15)
+EXAMPLES = scaled(sized(5, soak=15))
 """Generated requests of each operation, in each run; what stands at the edges of the description comes on top."""
 RUN_S_MAX = 600 * max(1.0, SCALE)
 STREAM_EVENTS = 1

@@ -11,20 +11,15 @@ from pathlib import Path
 import google_crc32c
 
 from headrace.wire.mark import SLOT_SIZE
+from tests import forks
 from tests.servers import ServerProcess, serving
 
 SECONDS_MAX = 60
 
 
 def headrace(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "headrace.cli.app", *words],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=SECONDS_MAX,
-    )
+    """Run one command to its end. What an interpreter of its own does is seen at the ready line's."""
+    return forks.run([*forks.HEADRACE, *words], capture_output=True, text=True, timeout=SECONDS_MAX)
 
 
 def refused(done: subprocess.CompletedProcess[str], code: str, exit_code: int) -> str:
