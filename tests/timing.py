@@ -207,7 +207,7 @@ def folder_of(nodeid: str) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     """Sample where tests run; tell where all of them are heard of."""
     is_worker = hasattr(config, "workerinput")
-    if is_worker or config.getoption("numprocesses", None) is None:
+    if is_worker or not config.getoption("numprocesses", None):
         config.pluginmanager.register(Sampling(), "headrace-sampling")
     if not is_worker:
         config.pluginmanager.register(Telling(), "headrace-telling")
