@@ -144,7 +144,9 @@ class Scene:
         self.server = running.enter_context(serving(folder / "server", grpc=True))
         self.broker = running.enter_context(Broker())
         pause = sized(400, soak=60)
-        self.load = Load(self.mariadb, chance.getrandbits(32), write_pause=pause, alter_pause=60)
+        self.load = Load(
+            self.mariadb, chance.getrandbits(32), write_pause=pause, alter_pause=sized(120, soak=60)
+        )
         self.followed = FollowedTable(self.load.database)
         self.sysbench = Sysbench(self.load.database)
         self.capture = captured(folder, self.load, self.mariadb, self.server, running)
@@ -216,6 +218,13 @@ class Scene:
         wanted = messages_in(self.broker, self.kafka.topic) + 1
         self.kafka.wait(
             lambda: messages_in(self.broker, self.kafka.topic) >= wanted, what=f"{wanted} messages"
+        )
+
+    def wait_for_load(self) -> None:
+        """Wait until it has written and altered something."""
+        load = self.load
+        self.capture.wait(
+            lambda: load.transactions > 0 < load.statements, what="the load to do all that it does"
         )
 
     def settle(self) -> None:
@@ -296,6 +305,7 @@ def test_the_database_the_feed_the_tables_and_the_topic_are_equal(scene: Scene) 
         kill()
         say(f"{kill.__name__} behind entry {scene.capture.head()}, {time.monotonic() - began:.0f} s")
     scene.grow()
+    scene.wait_for_load()
     scene.settle()
     say(f"settled, {time.monotonic() - began:.0f} s")
     load, bursts = scene.load, scene.sysbench
