@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,13 +32,20 @@ class Served(NamedTuple):
     face: PgFace
 
 
+KERNEL_BYTES = 16_384
+"""What the kernel holds of a connection in each direction: else it takes megabytes before the first byte waits."""
+
+
 @asynccontextmanager
 async def served(folder: Path, **terms: Any) -> AsyncIterator[Served]:
     log = Log.open(folder)
     await log.start()
     service = Service(log)
     await service.start()
-    face = PgFace(bind(Address("127.0.0.1", 0)), None, PgTerms(**terms))
+    listener = bind(Address("127.0.0.1", 0))
+    for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # a connection takes them from here
+        listener.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BYTES)
+    face = PgFace(listener, None, PgTerms(**terms))
     await face.start(service, log)
     await log.register(register("f"))
     try:
@@ -56,7 +64,11 @@ class Client:
 
     @classmethod
     async def connect(cls, served: Served) -> Client:
-        return cls(*await asyncio.open_connection("127.0.0.1", served.face.port))
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", served.face.port))
+        return cls(*await asyncio.open_connection(sock=client))
 
     @classmethod
     async def login(cls, served: Served) -> Client:
