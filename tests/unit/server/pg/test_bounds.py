@@ -21,7 +21,7 @@ from headrace.server.pg.terms import PgTerms
 from headrace.server.run import Address, bind
 from headrace.server.service import Service
 from tests.bench import append, register
-from tests.pg import startup_packet, states_of
+from tests.pg import bounded, startup_packet, states_of
 from tests.waiting import async_wait_until
 
 WAIT_S = 30.0
@@ -32,20 +32,13 @@ class Served(NamedTuple):
     face: PgFace
 
 
-KERNEL_BYTES = 16_384
-"""What the kernel holds of a connection in each direction: else it takes megabytes before the first byte waits."""
-
-
 @asynccontextmanager
 async def served(folder: Path, **terms: Any) -> AsyncIterator[Served]:
     log = Log.open(folder)
     await log.start()
     service = Service(log)
     await service.start()
-    listener = bind(Address("127.0.0.1", 0))
-    for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # a connection takes them from here
-        listener.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BYTES)
-    face = PgFace(listener, None, PgTerms(**terms))
+    face = PgFace(bounded(bind(Address("127.0.0.1", 0))), None, PgTerms(**terms))
     await face.start(service, log)
     await log.register(register("f"))
     try:
@@ -64,9 +57,7 @@ class Client:
 
     @classmethod
     async def connect(cls, served: Served) -> Client:
-        client = socket.socket()
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
-        client.setblocking(False)
+        client = bounded(socket.socket())
         await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", served.face.port))
         return cls(*await asyncio.open_connection(sock=client))
 
