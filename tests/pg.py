@@ -22,6 +22,7 @@ from tests.waiting import wait_until
 
 PROGRAMS = Path("/usr/lib/postgresql/15/bin")
 WAIT_S = 60.0
+KERNEL_BYTES = 16_384
 
 
 @contextmanager
@@ -214,6 +215,13 @@ class Bare:
     def all(self) -> list[tuple[bytes, bytes]]:
         """Read all messages up to the end of the connection."""
         return self.until(b"")
+
+
+def bounded(connection: socket.socket) -> socket.socket:
+    """Have the kernel hold little of a connection, or of those that it accepts: else megabytes go before a byte waits."""
+    for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        connection.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BYTES)
+    return connection
 
 
 def startup_packet(**parameters: str) -> bytes:

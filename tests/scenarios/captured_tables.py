@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from tests.integration.capture.every_type import COLUMNS
+from tests.scale import sized
 
 SEQ_FIRST: Final = 7_000_000_000_000
 """No other number in any column has thirteen digits that begin with a 7."""
@@ -34,11 +35,12 @@ TABLES: Final = {
 }
 """``tag`` has no primary key. ``entry`` and ``draft`` change places. ``hidden`` is not to be captured."""
 
+_MANY, _SOME, _LESS, _FEW = sized((400, 150, 100, 50), soak=(1500, 300, 200, 100))
 FILL: Final = (
-    f"INSERT INTO account (id, seq, name) SELECT seq, {SEQ_FIRST} + seq, CONCAT('n', seq) FROM seq_1_to_1500",
-    f"INSERT INTO place SELECT CHAR(65 + seq % 26, 97 + seq % 7), seq, {SEQ_FIRST} + 10000 + seq, 'é' FROM seq_1_to_300",
-    f"INSERT INTO tag SELECT CONCAT('t', seq), seq, {SEQ_FIRST} + 20000 + seq, 'old' FROM seq_1_to_200",
-    f"INSERT INTO every (id, seq, s_varchar, b_medium) SELECT seq, {SEQ_FIRST} + 30000 + seq, 'x', 'y' FROM seq_1_to_100",
+    f"INSERT INTO account (id, seq, name) SELECT seq, {SEQ_FIRST} + seq, CONCAT('n', seq) FROM seq_1_to_{_MANY}",
+    f"INSERT INTO place SELECT CHAR(65 + seq % 26, 97 + seq % 7), seq, {SEQ_FIRST} + 10000 + seq, 'é' FROM seq_1_to_{_SOME}",
+    f"INSERT INTO tag SELECT CONCAT('t', seq), seq, {SEQ_FIRST} + 20000 + seq, 'old' FROM seq_1_to_{_LESS}",
+    f"INSERT INTO every (id, seq, s_varchar, b_medium) SELECT seq, {SEQ_FIRST} + 30000 + seq, 'x', 'y' FROM seq_1_to_{_FEW}",
     f"INSERT INTO entry (seq, note) SELECT {SEQ_FIRST} + 40000 + seq, 'first' FROM seq_1_to_50",
 )
 

@@ -1,6 +1,6 @@
 """The failure scenarios of RFD 5 staged beside each other on one server, each with a change that a listener does not see.
 
-What takes long to be noticed (30 seconds without a report) begins when the stage is set, and is asked about last.
+What takes long to be noticed (15 seconds without a report) begins when the stage is set, and is asked about last.
 """
 
 from __future__ import annotations
@@ -175,7 +175,10 @@ def headrace(*words: str, **environment: str) -> subprocess.CompletedProcess[str
 @contextmanager
 def staged(folder: Path, database: Database) -> Iterator[Stage]:
     """Set the stage; every process ends with it."""
-    with serving(folder / "server", args=["--segment-size", "4k"]) as server, ExitStack() as stack:
+    with (
+        serving(folder / "server", args=["--segment-size", "4k", "--gone-after", "15s"]) as server,
+        ExitStack() as stack,
+    ):
         stage = Stage(folder, server, database, stack)
         stage.set()
         yield stage

@@ -22,7 +22,7 @@ from tests.servers import code_of
 from tests.waiting import wait_until
 
 TOLD_S_MAX = 75.0
-"""An agent that is gone is known as that after 30 s."""
+"""An agent that is gone is known as that after 15 s."""
 TIME = r"\d{4}-\d\d-\d\dT[\d:.]+Z"
 
 
@@ -82,7 +82,7 @@ SCENARIOS = {
         rf"the agent agent-of-orders has not reported since {TIME}: it does not run, or can't reach the server",
     ),
 }  # fmt: skip
-"""In the order in which they are asked about: what needs 30 s to be noticed comes last."""
+"""In the order in which they are asked about: what needs 15 s to be noticed comes last."""
 RESTARTED = {"no-room": NO_ROOM, "beyond-retention": SHORT}
 """The options with which the server is started again for a scenario."""
 

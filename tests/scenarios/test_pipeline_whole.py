@@ -1,11 +1,11 @@
 """From a MariaDB under sysbench and DDL to Delta tables and to Kafka at once, while every process on the way is killed.
 
-The database, its capture, the server, the broker and both Spark jobs, Java and workers included, get a SIGKILL each, and go
-on. Then the load ends, both jobs come to its end, and ``headrace pipeline audit`` must find the database, the feed and the
-tables equal. A consumer that knows ``headrace.simple`` alone must hold what the database holds, column by column, from the
-eight partitions of the topic: by JSON or by Avro, as the seed has it, and by both in a soak, where all lasts longer. One
-table is altered before each kill in a way that can be followed: its Delta table must have all of it before anything is
-copied anew.
+The database, its capture, the server, the broker and both Spark jobs, Java and workers included, get a SIGKILL each in a
+soak, else one job and two of the others, and go on. Then the load ends, both jobs come to its end, and
+``headrace pipeline audit`` must find the database, the feed and the tables equal. A consumer that knows ``headrace.simple``
+alone must hold what the database holds, column by column, from the eight partitions of the topic: by JSON or by Avro, as the
+seed has it, and by both in a soak, where all lasts longer. One table is altered before each kill in a way that can be
+followed: its Delta table must have all of it before anything is copied anew.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.mariadb import CAPTURE_OPTIONS, Database, Server
 from tests.scale import scaled, sized
 from tests.scenarios.captured_load import Load
 from tests.scenarios.captured_process import CaptureProcess
-from tests.scenarios.followed_table import FollowedTable
+from tests.scenarios.followed_table import CHANGES, FollowedTable
 from tests.scenarios.history import seeded
 from tests.scenarios.kafka_process import (
     KafkaJob,
@@ -143,8 +143,10 @@ class Scene:
         self.mariadb = running.enter_context(Server(*CAPTURE_OPTIONS))
         self.server = running.enter_context(serving(folder / "server", grpc=True))
         self.broker = running.enter_context(Broker())
-        pause = sized(180, soak=60)
-        self.load = Load(self.mariadb, chance.getrandbits(32), write_pause=pause, alter_pause=60)
+        pause = sized(400, soak=60)
+        self.load = Load(
+            self.mariadb, chance.getrandbits(32), write_pause=pause, alter_pause=sized(120, soak=60)
+        )
         self.followed = FollowedTable(self.load.database)
         self.sysbench = Sysbench(self.load.database)
         self.capture = captured(folder, self.load, self.mariadb, self.server, running)
@@ -169,15 +171,13 @@ class Scene:
         self.tables.wait(lambda: self.followed.is_published(self.tables.to), what="a table that is followed")
 
     def victims(self) -> list[Callable[[], None]]:
-        """What is killed, in a random order, each one as often as the scale says."""
-        once = [
-            self.kill_database,
-            self.kill_server,
-            self.kill_capture,
-            self.kill_tables,
-            self.kill_kafka_job,
-            self.kill_broker,
-        ]
+        """What is killed, in a random order: in a soak each one as often as the scale says, else one job and two others.
+
+        A job that is started again takes as much of the processor as all that the others do.
+        """
+        jobs = [self.kill_tables, self.kill_kafka_job]
+        others = [self.kill_database, self.kill_server, self.kill_capture, self.kill_broker]
+        once = [*self.chance.sample(jobs, sized(1, soak=2)), *self.chance.sample(others, sized(2, soak=4))]
         return [one for _ in range(scaled(1)) for one in self.chance.sample(once, len(once))]
 
     def kill_database(self) -> None:
@@ -220,6 +220,13 @@ class Scene:
             lambda: messages_in(self.broker, self.kafka.topic) >= wanted, what=f"{wanted} messages"
         )
 
+    def wait_for_load(self) -> None:
+        """Wait until it has written and altered something."""
+        load = self.load
+        self.capture.wait(
+            lambda: load.transactions > 0 < load.statements, what="the load to do all that it does"
+        )
+
     def settle(self) -> None:
         """End the load, bring back the tables that a statement has stopped, and let both jobs come to the end."""
         self.load.stop()
@@ -228,10 +235,11 @@ class Scene:
         self.tables.check_stops()
         self.followed.check(self.tables.to)
         stopped = sorted(self.tables.stopped())
-        for name in stopped:
-            self.capture.command("copy", name)
-        self.tables.wait(lambda: not self.tables.stopped(), what=f"{stopped} to be copied")
-        self.drain()
+        if stopped:
+            for name in stopped:
+                self.capture.command("copy", name)
+            self.tables.wait(lambda: not self.tables.stopped(), what=f"{stopped} to be copied")
+            self.drain()
         say(f"{len(stopped)} tables were stopped and copied anew: {stopped}")
         assert self.capture.stop() == 0, self.capture.errors()[-4000:]
         head = self.capture.head()
@@ -289,11 +297,15 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 def test_the_database_the_feed_the_tables_and_the_topic_are_equal(scene: Scene) -> None:
     began = time.monotonic()
     scene.start()
-    for kill in scene.victims():
-        scene.followed.change()
+    victims = scene.victims()
+    changes = -(-len(CHANGES) // len(victims))
+    for kill in victims:
+        for _ in range(changes):
+            scene.followed.change()
         kill()
         say(f"{kill.__name__} behind entry {scene.capture.head()}, {time.monotonic() - began:.0f} s")
     scene.grow()
+    scene.wait_for_load()
     scene.settle()
     say(f"settled, {time.monotonic() - began:.0f} s")
     load, bursts = scene.load, scene.sysbench

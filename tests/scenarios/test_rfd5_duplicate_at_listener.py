@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.scenarios.listeners import ListenProcess, content, post
 from tests.scenarios.watched import WatchedProxy
 from tests.servers import Feed, ServerProcess, serving
@@ -153,9 +153,9 @@ def test_duplicates_at_the_listener_are_left_up_to_the_consumer_which_is_killed_
     """ "The handling of duplicate events at the listener-agent is a correctness issue that is left up to the consumer":
     with Seen a consumer that dies between its effect and the bookmark has each effect once.
     """
-    steps_of_a_change = 4
+    steps = scaled(sized(5, soak=8))  # a change takes four: in front of, between and behind its statements
     post(feed, 1, 40)
-    for fatal in [*range(1, scaled(2) * steps_of_a_change + 1), 0]:
+    for fatal in [*range(1, steps + 1), 0]:
         post(feed, 41, 43)
         words = [sys.executable, "-c", CONSUMER, feed.server.url, feed.name, str(tmp_path), str(fatal)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)

@@ -21,6 +21,7 @@ from tests.postgres import Database
 from tests.proxy import Proxy
 from tests.scale import SEED, scaled
 from tests.scenario_processes import (
+    CONNECT_S_MAX,
     FEED,
     Application,
     SlammedDoor,
@@ -61,14 +62,15 @@ def line(server: ServerProcess) -> Iterator[Proxy]:
 
 @pytest.fixture
 def agent(tmp_path: Path, app: Application, line: Proxy) -> Iterator[AgentProcess]:
-    """An agent that reaches the API by the line; it runs already, and ten transactions are delivered."""
-    with AgentProcess(tmp_path / "agent", f"http://127.0.0.1:{line.port}", app.database.dsn, FEED) as running:
+    """An agent that reaches the API by the line, and runs already. A call that hangs is given up after 3 s."""
+    url = f"http://127.0.0.1:{line.port}"
+    with AgentProcess(tmp_path / "agent", url, app.database.dsn, FEED, server_timeout="3s") as running:
         yield running
 
 
 def through(database: Database, port: int) -> str:
-    """The database's address by way of a proxy."""
-    return f"postgresql://postgres@127.0.0.1:{port}/{database.name}"
+    """The database's address by way of a proxy; an attempt to connect is soon given up."""
+    return f"postgresql://postgres@127.0.0.1:{port}/{database.name}?connect_timeout={CONNECT_S_MAX}"
 
 
 @pytest.mark.parametrize("how", ["reset", "half-open"])
@@ -232,7 +234,8 @@ def test_the_agent_continues_marking_and_uses_an_exponential_back_off(
         wait_until(lambda: app.unmarked() == 0, what="the agent to go on marking")
         assert app.places() == (head + 501, head + 1)
         assert head_of(server) == head
-        wait_until(lambda: agent_status(agent, app.database.dsn)[0] == 1, 60, what="an alarm")
+        wait_until_told(agent, "alarm", code="server-unreachable")
+        wait_until(lambda: agent_status(agent, app.database.dsn)[0] == 1, 60, what="it to be shown")
         _, status = agent_status(agent, app.database.dsn)
         assert status["alarm"]["code"] == "server-unreachable"
         assert status["waiting-rows"] == 500

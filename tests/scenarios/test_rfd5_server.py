@@ -66,7 +66,12 @@ def check_backs_off(agent: AgentProcess) -> None:
     assert agent.ended() is None, "it goes on trying"
 
 
-@pytest.mark.parametrize("how", ["reset", "half-open"])
+UNABLE_TO_PERSIST = "test_api_that_is_unable_to_persist_refuses_all_incoming_posts_with_503"
+
+
+@pytest.mark.parametrize(
+    "how", ["reset", pytest.param("half-open", marks=pytest.mark.soak(sibling=UNABLE_TO_PERSIST))]
+)
 def test_api_that_is_unable_to_persist_refuses_all_incoming_posts_with_503(
     app: Application, cluster: Cluster, tmp_path: Path, how: str
 ) -> None:

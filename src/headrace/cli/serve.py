@@ -14,6 +14,7 @@ from headrace.cli.serve_options import AccessOptions, PgOptions, RetentionOption
 from headrace.log.log import LogSettings
 from headrace.log.opening import parse_store
 from headrace.runtime.shutdown import stop_event
+from headrace.server.reports import parse_gone_after
 from headrace.server.run import ServeSettings, Serving, check_platform, run, serve
 
 _ACCESS, _RETENTION, _STREAMS = AccessOptions(), RetentionOptions(), StreamOptions()
@@ -36,6 +37,7 @@ def serve_command(
     segment_size: str = "128m",
     disk_reserve: str | None = None,
     stalled_after: str = "60s",
+    gone_after: str = "30s",
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Run the server until it is told to stop (SIGINT, SIGTERM).
@@ -58,6 +60,8 @@ def serve_command(
         of the volume if that is more.
     stalled_after
         While appends wait and none has become durable for so long, /readyz fails, and there is the alarm stalled.
+    gone_after
+        A process that has not reported for so long is gone, or can't reach this server; 10s or more.
     json
         Print the address as a JSON document when ready.
     """
@@ -85,6 +89,7 @@ def serve_command(
         tls=access.tls(),
         snapshot_allow=access.origins(),
         log=log,
+        gone_after_s=parse_gone_after(gone_after),
         streams=streams.terms(),
     )
     run(_until_stopped(settings, as_json=json))

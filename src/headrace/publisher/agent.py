@@ -116,6 +116,7 @@ def _client(settings: AgentSettings, environment: Mapping[str, str]) -> FeedClie
         settings.find_server(environment),
         token=settings.find_credential(),
         ca_file=settings.ca_path,
+        timeout_s=settings.server_timeout_s,
     )
 
 

@@ -27,9 +27,10 @@ class AgentSettings(Settings, frozen=True):
     ``agent_id`` is permanent once used: rows and feeds carry it. The source is ``dsn``, else the first line of ``dsn_file``,
     else ``HEADRACE_DSN``. ``retention`` is how long processed rows stay in the outbox (``48h``), from which a feed that lost
     entries can still be filled again. ``health`` (HOST:PORT) is where health is served; a feed that does not move for
-    ``stalled_after`` though rows wait is stuck (docs/howto/health.md). ``ca_file`` (PEM) holds the authorities of which the
-    server's certificate may be, else that of ``HEADRACE_TLS_CA``. The keys for snapshots (docs/howto/snapshots.md) mean
-    something with ``snapshot_listen`` only.
+    ``stalled_after`` though rows wait is stuck (docs/howto/health.md). A server that does not answer for ``server_timeout``
+    is taken to be away: so long may a call hang on a line that is dead without anybody being told. ``ca_file`` (PEM) holds
+    the authorities of which the server's certificate may be, else that of ``HEADRACE_TLS_CA``. The keys for snapshots
+    (docs/howto/snapshots.md) mean something with ``snapshot_listen`` only.
     """
 
     agent_id: str
@@ -42,6 +43,7 @@ class AgentSettings(Settings, frozen=True):
     ca_file: str | None = None
     health: str | None = None
     stalled_after: str = "60s"
+    server_timeout: str = "30s"
     snapshot_listen: str | None = None
     snapshot_url: str | None = None
     snapshot_dir: str = "headrace-snapshots"
@@ -69,6 +71,8 @@ class AgentSettings(Settings, frozen=True):
             raise ConfigInvalid("feeds: name each feed once", hint='Write feeds = ["shop"].')
         parse_duration(self.retention, "retention")
         HealthTerms.parse(self.health, self.stalled_after)
+        if self.server_timeout_s <= 0:
+            raise ConfigInvalid("server-timeout: is no time", hint="Write 30s.")
         if self.dsn is not None and self.dsn_file is not None:
             raise ConfigInvalid("dsn and dsn-file are both given", hint="Keep one of the two.")
         self._check_snapshots()
@@ -120,6 +124,11 @@ class AgentSettings(Settings, frozen=True):
     def retention_s(self) -> float:
         """How long processed rows stay in the outbox, in seconds."""
         return parse_duration(self.retention, "retention")
+
+    @property
+    def server_timeout_s(self) -> float:
+        """How long an answer of the server may take, in seconds."""
+        return parse_duration(self.server_timeout, "server-timeout")
 
     @property
     def ca_path(self) -> Path | None:

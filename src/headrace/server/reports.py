@@ -14,11 +14,12 @@ import msgspec
 
 from headrace.access.grants import EVERYTHING, Grant, require
 from headrace.entries.feed import check_agent_id, check_feed_id
-from headrace.errors import Forbidden, InvalidRequest, ServerBusy, StoreUnavailable
+from headrace.errors import ConfigInvalid, Forbidden, InvalidRequest, ServerBusy, StoreUnavailable
 from headrace.log.log import Log
 from headrace.log.metadata.contract import ReportRow
 from headrace.runtime.clock import Clock
 from headrace.runtime.logs import get_logger
+from headrace.runtime.settings import parse_duration
 from headrace.runtime.typed_json import decode_json
 from headrace.server.guard import May, check_call, tenant_of
 from headrace.server.process_alarms import AlarmKey, change_alarms, due_alarms, own_alarms
@@ -27,8 +28,10 @@ from headrace.wire.report_documents import KINDS, Reported, ReportIn, ReportList
 
 logger = get_logger("server")
 
-GONE_AFTER_MS: Final = 30_000
+GONE_AFTER_S: Final = 30.0
 """A process that has not reported for so long is gone, or can't reach this server."""
+GONE_AFTER_S_MIN: Final = 10.0
+"""Processes report every five seconds; one report may be late."""
 WRITE_EVERY_MS: Final = 10_000
 """A report that says what the last one said is written so often: other servers, and this one restarted, read it there."""
 FORGET_MS: Final = 7 * 24 * 3600 * 1000
@@ -58,9 +61,10 @@ class _Known:
 class Reports:
     """The reports that one server got, and those that other servers on the same store wrote down."""
 
-    def __init__(self, log: Log, clock: Clock) -> None:
-        """Nothing is read before the first call."""
+    def __init__(self, log: Log, clock: Clock, *, gone_after_s: float = GONE_AFTER_S) -> None:
+        """Nothing is read before the first call. ``gone_after_s``: how long a process may be silent."""
         self._log, self._clock = log, clock
+        self._gone_after_ms = gone_after_s * 1000
         self._known: dict[Key, _Known] = {}
 
     async def keep(self, kind: str, name: str, report: ReportIn, grant: Grant = EVERYTHING) -> Reported:
@@ -78,7 +82,7 @@ class Reports:
             known is not None
             and known.row.subject != grant.subject
             and not grant.may_administer()
-            and not _is_gone(known.row, now_ms)
+            and not self._is_gone(known.row, now_ms)
         ):
             raise Forbidden(f"another subject reports as the {kind} {name}")
         if known is None and len(self._known) >= REPORTERS_MAX:
@@ -104,11 +108,13 @@ class Reports:
         rows = {row[:2]: row for row in await asyncio.to_thread(self._log.metadata.reports.all)}
         for key, known in list(self._known.items()):
             stored = rows.get(key)
-            if stored is None and known.written_at_ms and _is_gone(known.row, now_ms):
+            if stored is None and known.written_at_ms and self._is_gone(known.row, now_ms):
                 del self._known[key]  # another server on the store has removed it
             elif stored is None or stored.reported_at_ms < known.row.reported_at_ms:
                 rows[key] = known.row
-        return ReportList(reports=[_view(rows[key], now_ms) for key in sorted(rows)])
+        return ReportList(
+            reports=[_view(rows[key], gone=self._is_gone(rows[key], now_ms)) for key in sorted(rows)]
+        )
 
     async def remove(self, kind: str, name: str, grant: Grant = EVERYTHING) -> None:
         """Forget a process that is gone for good, and clear its alarms; nothing happens if nothing is known of it.
@@ -133,7 +139,7 @@ class Reports:
         """Clear what no report of a process that is forgotten will clear any more. One that has just come back is let be."""
         now_ms = self._clock.wall_ms()
         forgotten = [
-            key for key in forgotten if key not in self._known or _is_gone(self._known[key].row, now_ms)
+            key for key in forgotten if key not in self._known or self._is_gone(self._known[key].row, now_ms)
         ]
         if not forgotten:
             return
@@ -170,9 +176,12 @@ class Reports:
         return reports.forget(row.reported_at_ms - FORGET_MS, FORGOTTEN_MAX)
 
     def _forget(self, now_ms: int) -> None:
-        gone = [key for key, one in self._known.items() if _is_gone(one.row, now_ms)]
+        gone = [key for key, one in self._known.items() if self._is_gone(one.row, now_ms)]
         for key in gone:
             del self._known[key]
+
+    def _is_gone(self, row: ReportRow, now_ms: int) -> bool:
+        return now_ms - row.reported_at_ms > self._gone_after_ms
 
     async def _tell(self, known: _Known, report: ReportIn) -> None:
         """Raise the alarms that the report is reason for, and clear those that are over; what fails is done by the next."""
@@ -197,13 +206,19 @@ def _check_who(kind: str, name: str) -> None:
     check_agent_id(name, "name")
 
 
-def _is_gone(row: ReportRow, now_ms: int) -> bool:
-    return now_ms - row.reported_at_ms > GONE_AFTER_MS
+def parse_gone_after(text: str) -> float:
+    """Return what ``--gone-after`` means, in seconds; ConfigInvalid."""
+    seconds = parse_duration(text, "--gone-after")
+    if seconds < GONE_AFTER_S_MIN:
+        raise ConfigInvalid(
+            f"--gone-after: it must not be less than {GONE_AFTER_S_MIN:g} s",
+            hint="Processes report every five seconds.",
+        )
+    return seconds
 
 
-def _view(row: ReportRow, now_ms: int) -> ReportView:
+def _view(row: ReportRow, *, gone: bool) -> ReportView:
     report = decode_json(row.document, ReportIn)
-    gone = _is_gone(row, now_ms)
     return ReportView(
         kind=row.kind,
         name=row.name,

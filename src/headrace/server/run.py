@@ -31,6 +31,7 @@ from headrace.runtime.descriptors import connections_max, raise_limit
 from headrace.runtime.logs import get_logger
 from headrace.server.console.face import ConsoleFace
 from headrace.server.http.app import HttpFace
+from headrace.server.reports import GONE_AFTER_S
 from headrace.server.self_watch import WHO, server_name
 from headrace.server.service import Service
 from headrace.server.snapshots import Origin
@@ -55,7 +56,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``http`` is ``HOST:PORT``; port 0 takes a free one. ``grpc`` is the same, or None to leave gRPC out; ``pg`` so for
     PostgreSQL's replication protocol, whose streams end after ``pg_sender_timeout_s`` of silence. ``auth`` None:
     nobody is asked for a token. ``tls`` None: plain text. ``snapshot_allow``: where listeners may be sent for snapshots.
-    ``streams``: how gRPC's streams are paced.
+    ``gone_after_s``: how long a process may be silent. ``streams``: how gRPC's streams are paced.
     """
 
     data_dir: Path = Path("headrace-data")
@@ -69,6 +70,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsSettings | None = None
     snapshot_allow: tuple[Origin, ...] = ()
     log: LogSettings = LogSettings()
+    gone_after_s: float = GONE_AFTER_S
     streams: StreamTerms = StreamTerms()
 
 
@@ -123,6 +125,7 @@ async def serve(settings: ServeSettings, stop: asyncio.Event, ready: Callable[[S
             snapshot_allow=settings.snapshot_allow,
             snapshot_local=all(map(is_loopback, _addresses(address.host))),
             name=WHO if settings.store is None else server_name(listener.getsockname()[1]),
+            gone_after_s=settings.gone_after_s,
         )
         stack.push_async_callback(service.close)
         await log.start()

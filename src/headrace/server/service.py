@@ -24,7 +24,7 @@ from headrace.server.metrics.measured import Measured
 from headrace.server.publishers import PublisherCases
 from headrace.server.readers import ReaderCases
 from headrace.server.recording import Recorder
-from headrace.server.reports import Reports
+from headrace.server.reports import GONE_AFTER_S, Reports
 from headrace.server.retention.history import HistoryKeeper
 from headrace.server.retention.loop import Retention
 from headrace.server.schemas import Schemas
@@ -50,10 +50,11 @@ class Service(PublisherCases, ReaderCases, TraceCases):
         snapshot_allow: Sequence[Origin] = (),
         snapshot_local: bool = False,
         name: str = self_watch.WHO,
+        gone_after_s: float = GONE_AFTER_S,
     ) -> None:
         """``snapshot_allow``: where listeners may be sent for snapshots; empty: to this machine if ``snapshot_local``.
 
-        ``name``: of this server among those on its store, in its own alarm.
+        ``name``: of this server among those on its store, in its own alarm. ``gone_after_s``: see :class:`Reports`.
         """
         super().__init__(log, clock=clock, new_incarnation=new_incarnation)
         self._looks = Looks(log)
@@ -69,7 +70,7 @@ class Service(PublisherCases, ReaderCases, TraceCases):
         self.histories = HistoryKeeper(log, self._clock, self.retention)
         self.hydrations = Hydrations(log, self._clock)
         self.schemas = Schemas(log)
-        self.reports = Reports(log, self._clock)
+        self.reports = Reports(log, self._clock, gone_after_s=gone_after_s)
         self._self_watch = self_watch.SelfWatch(log, self._clock, name)
         self.measured = Measured(
             log, self._clock, self.retention, self.reports, self.traffic, self.not_appending

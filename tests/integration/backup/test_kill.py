@@ -127,8 +127,9 @@ def test_killed_at_any_moment_when_it_can_not_read_what_it_wrote(tmp_path: Path)
 
 
 def test_killed_at_any_moment_with_the_archive_in_s3(tmp_path: Path, s3: S3Server, s3_url: str) -> None:
+    rounds = scaled(sized(1, soak=2))
     with serving(tmp_path / "server", grpc=True) as server:
-        killed_again_and_again(server, s3_url, tmp_path, scaled(2), "--segment-size", "64k", env=s3.env)
+        killed_again_and_again(server, s3_url, tmp_path, rounds, "--segment-size", "64k", env=s3.env)
 
 
 def test_the_server_is_killed_under_load(tmp_path: Path) -> None:

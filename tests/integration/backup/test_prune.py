@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import fsspec
 import pytest
@@ -25,7 +26,7 @@ from tests.base_files import write_next_base, write_whole_base
 from tests.integration.backup.agents import backing_up, backup, entries_of, logged, post, registered
 from tests.prune_model import DAY_MS
 from tests.s3 import S3Server
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.servers import serving
 from tests.waiting import wait_until
 
@@ -58,18 +59,32 @@ except ArchiveOwned as lost:
     print(lost.detail)
 """
 """A prune that is stopped right after the first file that it removed."""
-DAYS = 30
+
+
+class Daily(NamedTuple):
+    """An archive of a segment a day and a base every few days. ``anchor``: the oldest base that a prune keeps."""
+
+    days: int
+    every: int
+    anchor: int
+
+
+WHOLE = Daily(30, 5, 4)  # day 20: the newest base that is seven days old
+IN_S3 = sized(Daily(14, 3, 2), soak=WHOLE)
+HELD = IN_S3.anchor // 2
+"""The base on whose day a reader begins that the prune has to wait for."""
 SEED = 11_22
 
 
-def write_daily(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Write an archive of thirty days, years ago: a segment a day, a base every fifth; returns the bases."""
+def write_daily(folder: Path, monkeypatch: pytest.MonkeyPatch, daily: Daily) -> list[Path]:
+    """Write an archive of so many days, years ago; returns the bases."""
     monkeypatch.setattr(archive_model, "TS", 1_700_000_000_000 << 18)
-    history = History([Append(7, day * DAY_MS) for day in range(DAYS)])
-    segments = history.segments(range(1, DAYS))
+    history = History([Append(7, day * DAY_MS) for day in range(daily.days)])
+    segments = history.segments(range(1, daily.days))
     write_archive(folder, segments)
     return [
-        write_whole_base(folder, segments[: day + 1], segments[day].name.last) for day in range(0, DAYS, 5)
+        write_whole_base(folder, segments[: day + 1], segments[day].name.last)
+        for day in range(0, daily.days, daily.every)
     ]
 
 
@@ -81,8 +96,8 @@ def count(folder: Path) -> int:
 def test_a_prune_that_is_killed_leaves_an_archive_that_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bases = write_daily(tmp_path / "whole", monkeypatch)
-    anchor = bases[4].name.removeprefix("kdb-base-")  # day 20: the newest that is seven days old
+    bases = write_daily(tmp_path / "whole", monkeypatch, WHOLE)
+    anchor = bases[WHOLE.anchor].name.removeprefix("kdb-base-")
     last = str(Archive.read(str(tmp_path / "whole")).segments[-1].name.last)
     chance = random.Random(SEED)
     cut_off = 0
@@ -158,17 +173,18 @@ def test_a_prune_beside_an_agent_that_writes(tmp_path: Path) -> None:
 def test_a_prune_of_an_object_store_waits_for_who_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Server, s3_url: str
 ) -> None:
-    bases = write_daily(tmp_path / "whole", monkeypatch)
+    bases = write_daily(tmp_path / "whole", monkeypatch, IN_S3)
+    held_day = HELD * IN_S3.every
     store, root = fsspec.core.url_to_fs(s3_url)
     store.put(str(tmp_path / "whole"), root, recursive=True)
     assert verify(s3_url).findings == []
     folder, day = Folder(s3_url), Archive.read(s3_url).segments
-    with hold(folder, day[10].name.last, "restore") as held:
+    with hold(folder, day[held_day].name.last, "restore") as held:
         assert held
         done = prune_once(s3_url, Terms(), confirm=True, now_ms=1 << 45)
-        assert done.plan.keep_from == day[10].name.last
-        assert [one.path for one in Archive.read(s3_url).bases] == [one.name for one in bases[2:]]
-        assert [one.file for one in Archive.read(s3_url).segments] == [one.file for one in day[10:]]
+        assert done.plan.keep_from == day[held_day].name.last
+        assert [one.path for one in Archive.read(s3_url).bases] == [one.name for one in bases[HELD:]]
+        assert [one.file for one in Archive.read(s3_url).segments] == [one.file for one in day[held_day:]]
     holder = [sys.executable, "-c", HOLDER, s3_url]
     with forks.start(holder, env=s3.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -176,7 +192,7 @@ def test_a_prune_of_an_object_store_waits_for_who_reads_it(
         process.kill()
     done = prune_once(s3_url, Terms(), confirm=True, now_ms=1 << 45)
     assert [one.startswith("hold-") for one in done.leftovers] == [True]
-    assert [one.path for one in Archive.read(s3_url).bases] == [one.name for one in bases[4:]]
+    assert [one.path for one in Archive.read(s3_url).bases] == [one.name for one in bases[IN_S3.anchor :]]
     assert verify(s3_url).findings == []
     assert not [name for name in folder.files() if name.startswith("hold-")]
 
@@ -185,14 +201,15 @@ def test_a_prune_that_slept_removes_nothing_that_somebody_counts_on_since(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Server, s3_url: str
 ) -> None:
     """It had looked before the hold stood, and stood still for so long that the hold no longer waited for it."""
-    bases = write_daily(tmp_path / "whole", monkeypatch)
+    bases = write_daily(tmp_path / "whole", monkeypatch, IN_S3)
+    held_day = HELD * IN_S3.every
     store, root = fsspec.core.url_to_fs(s3_url)
     store.put(str(tmp_path / "whole"), root, recursive=True)
     day = Archive.read(s3_url).segments
     command = [sys.executable, "-c", SLEEPER, s3_url]
     with subprocess.Popen(command, env=s3.env, stdout=subprocess.PIPE, text=True) as process:
         wait_until(lambda: state_of(process.pid) == "T", what="the prune to be stopped")
-        with hold(Folder(s3_url), day[10].name.last) as held:
+        with hold(Folder(s3_url), day[held_day].name.last) as held:
             assert held
             left = files_below(s3_url)
             assert [one.path for one in Archive.read(s3_url).bases] == [one.name for one in bases[1:]]
@@ -204,7 +221,7 @@ def test_a_prune_that_slept_removes_nothing_that_somebody_counts_on_since(
             assert not prune_once(s3_url, Terms(), confirm=True, now_ms=1 << 45).refused, (
                 "the next one goes on"
             )
-            assert [one.file for one in Archive.read(s3_url).segments] == [one.file for one in day[10:]]
+            assert [one.file for one in Archive.read(s3_url).segments] == [one.file for one in day[held_day:]]
     assert verify(s3_url).findings == []
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.backup import agent as backup_agent
 from headrace.backup.process import Outcome
 from headrace.errors import ServerUnreachable
 from tests.integration.backup.agents import (
@@ -30,6 +31,12 @@ from tests.servers import ServerProcess, serving
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with serving(tmp_path / "server", grpc=True) as running:
         yield running
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent in this process does not wait for long until a server that is gone has taken its last ack."""
+    monkeypatch.setattr(backup_agent, "ACK_S_MAX", 0.5)
 
 
 def delete_data(server: ServerProcess) -> None:
@@ -83,6 +90,7 @@ def test_an_agent_that_is_stopped_writes_what_it_holds_without_a_server(
     assert lsns_of(entries_of(tmp_path / "archive")) == lsns
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_feed_that_is_made_shortly_before_the_end_is_archived_and_rebuilt(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -110,6 +118,7 @@ def test_a_feed_that_is_made_shortly_before_the_end_is_archived_and_rebuilt(
     assert lsns_of(logged(server)) == lsns
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("first", [0, 4])
 def test_what_is_held_in_front_of_a_feed_that_nobody_told_of_is_archived(
     server: ServerProcess, tmp_path: Path, first: int

@@ -15,6 +15,9 @@ from tests.servers import Feed, ServerProcess, serving
 from tests.stuck import WITHIN
 from tests.waiting import wait_until
 
+OFTEN = ("--stalled-after", "1s")
+"""Has it report every second."""
+
 WHO = {"kind": "backup", "name": "backup"}
 LAG = "headrace_backup_lag_seconds"
 BEGIN, END = "headrace_backup_window_begin_timestamp_seconds", "headrace_backup_window_end_timestamp_seconds"
@@ -41,7 +44,7 @@ def test_the_lag_is_the_age_of_the_oldest_entry_that_is_not_archived(
 ) -> None:
     (feed,) = registered(server, "shop::orders")
     archive = tmp_path / "archive"
-    with backing_up(server, archive, "--segment-time", "1h", folder=tmp_path / "agent") as agent:
+    with backing_up(server, archive, "--segment-time", "1h", *OFTEN, folder=tmp_path / "agent") as agent:
         wait_until(lambda: metrics(server).get(LAG, **WHO) == 0, WITHIN, what="a report of nothing to do")
         post(feed, 1, 10)
         wait_until(lambda: (metrics(server).get(LAG, **WHO) or 0) > 0, WITHIN, what="a lag")
@@ -62,7 +65,7 @@ def test_the_window_begins_and_ends_with_what_can_be_restored(server: ServerProc
     archive = tmp_path / "archive"
     post(feed, 1, 10)
     backup(server, archive)
-    with backing_up(server, archive, "--segment-time", "100ms", folder=tmp_path / "agent") as agent:
+    with backing_up(server, archive, "--segment-time", "100ms", *OFTEN, folder=tmp_path / "agent") as agent:
         wait_until(
             lambda: metrics(server).get(END, **WHO) == committed_s(feed, 10),
             WITHIN,

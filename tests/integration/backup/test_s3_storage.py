@@ -26,6 +26,7 @@ from tests.integration.backup.archive_writer import Writer, content, size_of, wr
 from tests.kwal import bytes_of, manifest_of, numbered, sealed
 from tests.proxy import Proxy
 from tests.s3 import S3Server, config_of
+from tests.scale import sized
 from tests.waiting import wait_until
 
 SEGMENTS = [sealed([numbered(first, 10)]) for first in (1, 11, 21)]
@@ -109,7 +110,7 @@ def test_who_is_killed_leaves_whole_objects_or_none(
     seed = random.SystemRandom().randrange(1 << 32)
     sys.stdout.write(f"seed {seed}\n")
     rng = random.Random(seed)
-    for round_ in range(scaled(2)):
+    for round_ in range(scaled(sized(1, soak=2))):
         url = f"{s3_url}/{round_}"
         writer = Writer(url, s3.env)
         writer.tell("many 2000000")

@@ -29,7 +29,7 @@ WORDS = ("--segment-size", "64k", "--segment-time", "100ms")
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with serving(tmp_path / "server", grpc=True) as running:
+    with serving(tmp_path / "server", args=["--gone-after", "10s"], grpc=True) as running:
         yield running
 
 

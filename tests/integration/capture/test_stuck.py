@@ -32,7 +32,7 @@ def prepared(tmp_path: Path, database: Database, server: ServerProcess) -> tuple
     database.sql("CREATE TABLE users (id INT PRIMARY KEY)")
     database.sql("INSERT INTO users VALUES (1)")
     port = free_port()
-    lines = (f'health = "127.0.0.1:{port}"', 'stalled-after = "4s"')
+    lines = (f'health = "127.0.0.1:{port}"', 'stalled-after = "3s"')
     return Capture(tmp_path, database, server, *lines), port
 
 

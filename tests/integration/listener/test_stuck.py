@@ -69,7 +69,7 @@ def test_a_bookmark_that_is_locked(server: ServerProcess, database: Database, tm
     words = [*forks.HEADRACE, "listen", "shop", "--server", server.url, "--bookmark", database.dsn]
     with out.open("wb") as lines, (tmp_path / "err").open("wb") as errors:
         process = forks.start(
-            [*words, "--health", f"127.0.0.1:{port}", "--stalled-after", "4s"],
+            [*words, "--health", f"127.0.0.1:{port}", "--stalled-after", "3s"],
             stdout=lines,
             stderr=errors,
             stdin=subprocess.DEVNULL,

@@ -22,6 +22,7 @@ from headrace.errors import (
     SnapshotGone,
     TicketRefused,
 )
+from tests.scale import sized
 from tests.snapshots import Front, SnapshotPublisher, body_of, fronting, publishing
 
 FEED = "vmapi::vm"
@@ -222,7 +223,7 @@ def encode(encoding: str, raw: bytes) -> bytes:
 @pytest.mark.parametrize("encoding", ["zstd", "gzip"])
 def test_rows_that_compress_well_take_bounded_memory(encoding: str) -> None:
     """A thousandfold: a piece of 16 KiB holds more rows than a listener has memory for."""
-    rows = [{"key": "k", "changes": {"state": "running", "x": "y" * 300}}] * 200_000
+    rows = [{"key": "k", "changes": {"state": "running", "x": "y" * 300}}] * sized(100_000, soak=200_000)
     encoded = encode(encoding, body_of(rows, 20, snapshot_id="s1", feed=FEED, incarnation="inc"))
     decode, body = decoder_of(encoding), SnapshotBody()
     tracemalloc.start()

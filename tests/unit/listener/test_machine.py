@@ -18,7 +18,7 @@ from headrace.listener.events import State
 from headrace.listener.machine import Machine
 from headrace.wire.documents import EntryOut
 from tests import transcripts
-from tests.scale import scaled
+from tests.scale import scaled, sized
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios" / "listener"
 ERRORS = ["server-unreachable", "not-registered", "store-unavailable"]
@@ -160,7 +160,7 @@ def answered(entries: list[EntryOut], first: int, last: int) -> tuple[list[Entry
     return entries, max(first - 1, last), Lsn(last, 1, last) if last >= first else None
 
 
-@settings(max_examples=scaled(240), deadline=None)
+@settings(max_examples=scaled(sized(120, soak=240)), deadline=None)
 @given(st.data(), st.booleans(), st.booleans(), st.booleans())
 def test_in_whatever_order_calls_are_answered_entries_come_once_and_in_order(
     data: st.DataObject, hydrates: bool, honest: bool, filtered: bool
@@ -217,7 +217,7 @@ class QuietWorld(World):
         return answered(entries, first, last)
 
 
-@settings(max_examples=scaled(160), deadline=None)
+@settings(max_examples=scaled(sized(80, soak=160)), deadline=None)
 @given(st.data(), st.booleans())
 def test_when_all_is_well_again_everything_arrives(data: st.DataObject, filtered: bool) -> None:
     world = QuietWorld(data, hydrates=True, honest=True, filtered=filtered)

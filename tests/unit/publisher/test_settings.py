@@ -44,6 +44,8 @@ def test_least_settings(tmp_path: Path) -> None:
         ('agent-id = "a1"\nfeeds = ["a b"]\n', "change-feed-id"),
         ('agent-id = "a1"\nfeeds = "shop"\n', "feeds"),
         (GOOD + 'retention = "two days"\n', "retention"),
+        (GOOD + 'server-timeout = "0s"\n', "server-timeout"),
+        (GOOD + 'server-timeout = "soon"\n', "server-timeout"),
         (GOOD + 'dsn = "sqlite:///a.db"\ndsn-file = "b"\n', "dsn-file"),
         ("agent-id = ", "not TOML"),
     ],

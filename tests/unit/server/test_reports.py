@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from headrace.access.grants import EVERYTHING, Grant, Role
-from headrace.errors import Forbidden, InvalidRequest, ServerBusy, Stalled
+from headrace.errors import ConfigInvalid, Forbidden, InvalidRequest, ServerBusy, Stalled
 from headrace.log.log import Log
 from headrace.server import reports as module
-from headrace.server.reports import FORGET_MS, GONE_AFTER_MS, Reports
+from headrace.server.reports import FORGET_MS, GONE_AFTER_S, Reports, parse_gone_after
 from headrace.testing.clock import ManualClock
 from headrace.wire.report_documents import ReportIn
 from tests.reports import report
@@ -53,7 +53,7 @@ def standing(log: Log) -> list[tuple[str, str, str]]:
 async def test_idle_gone_and_stuck_are_told_apart(reports: Reports, clock: ManualClock, log: Log) -> None:
     await reports.keep("agent", "a", said(state="idle"))
     assert [one.state for one in (await reports.view()).reports] == ["idle"]
-    clock.ms += GONE_AFTER_MS + 1
+    clock.ms += round(GONE_AFTER_S * 1000) + 1
     assert [one.state for one in (await reports.view()).reports] == ["gone"]
     await reports.keep("agent", "a", said(state="stuck", detail="the table is locked"))
     (view,) = (await reports.view()).reports
@@ -92,7 +92,7 @@ async def test_a_failure_is_an_alarm_of_its_own_code_until_the_process_is_well(
     await reports.keep("agent", "a", failed())
     assert standing(log) == [("feed-owned", "shop", "agent a")]
     assert "the agent a on db1 has ended with an error: why it ended" in log.metadata.alarms()[0].detail
-    clock.ms += GONE_AFTER_MS + 1
+    clock.ms += round(GONE_AFTER_S * 1000) + 1
     assert [one.state for one in (await reports.view()).reports] == ["failed"], "why it is gone is known"
     await reports.keep("agent", "a", failed("agent-fenced"))
     assert standing(log) == [("agent-fenced", "shop", "agent a")]
@@ -157,7 +157,7 @@ async def test_a_process_that_is_gone_for_good_can_be_removed(
     other_server = Reports(log, clock)
     await reports.keep("agent", "a", said(state="stuck"))
     await other_server.keep("listener", "a", said(state="stuck"))
-    clock.ms += GONE_AFTER_MS + 1
+    clock.ms += round(GONE_AFTER_S * 1000) + 1
     await other_server.remove("agent", "a")
     assert standing(log) == [("stalled", "shop", "listener a")]
     for server in (reports, other_server):
@@ -196,7 +196,7 @@ async def test_a_name_is_its_reporters_while_that_lives(reports: Reports, clock:
     with pytest.raises(Forbidden):
         await reports.keep("agent", "a", said(), other)
     await reports.keep("agent", "a", said(), PUBLISHER)
-    clock.ms += GONE_AFTER_MS + 1
+    clock.ms += round(GONE_AFTER_S * 1000) + 1
     await reports.keep("agent", "a", said(), other)
 
 
@@ -208,5 +208,20 @@ async def test_too_many_processes_are_refused_until_some_are_gone(
         await reports.keep("agent", name, said())
     with pytest.raises(ServerBusy):
         await reports.keep("agent", "c", said())
-    clock.ms += GONE_AFTER_MS + 1
+    clock.ms += round(GONE_AFTER_S * 1000) + 1
     await reports.keep("agent", "c", said())
+
+
+async def test_how_long_a_process_may_be_silent_can_be_set(clock: ManualClock, log: Log) -> None:
+    reports = Reports(log, clock, gone_after_s=parse_gone_after("1m"))
+    await reports.keep("agent", "a", said(state="idle"))
+    clock.ms += 60_000
+    assert [one.state for one in (await reports.view()).reports] == ["idle"]
+    clock.ms += 1
+    assert [one.state for one in (await reports.view()).reports] == ["gone"]
+
+
+@pytest.mark.parametrize("text", ["0s", "5s", "9.9s", "soon"])
+def test_a_time_in_which_a_process_can_not_report_is_refused(text: str) -> None:
+    with pytest.raises(ConfigInvalid, match="--gone-after"):
+        parse_gone_after(text)

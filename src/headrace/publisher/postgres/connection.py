@@ -26,7 +26,7 @@ class Source(Connection[TupleRow]):
 
 
 CONNECT_TIMEOUT_S: Final = 10
-"""How long a connection attempt may take before the caller backs off and tries again."""
+"""How long a connection attempt may take before the caller backs off and tries again, unless the DSN says it."""
 
 UNANSWERED_MS_MAX: Final = 25_000
 """How long what we sent may stay without the network's acknowledgement. Keep-alives find a dead line only where it is
@@ -83,7 +83,7 @@ def connect(dsn: Dsn, *, application_name: str = "headrace") -> Source:
         connection = Source.connect(
             make_conninfo(address, target_session_attrs=given.get("target_session_attrs", "read-write")),
             autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT_S,
+            connect_timeout=given.get("connect_timeout", CONNECT_TIMEOUT_S),
             prepare_threshold=None,  # a pooler may give each transaction another session
             keepalives_idle=10,
             keepalives_interval=5,

@@ -21,7 +21,7 @@ from headrace.server.pg.terms import PgTerms
 from headrace.server.run import Address, bind
 from headrace.server.service import Service
 from tests.bench import append, register
-from tests.pg import startup_packet, states_of
+from tests.pg import bounded, startup_packet, states_of
 from tests.waiting import async_wait_until
 
 WAIT_S = 30.0
@@ -38,7 +38,7 @@ async def served(folder: Path, **terms: Any) -> AsyncIterator[Served]:
     await log.start()
     service = Service(log)
     await service.start()
-    face = PgFace(bind(Address("127.0.0.1", 0)), None, PgTerms(**terms))
+    face = PgFace(bounded(bind(Address("127.0.0.1", 0))), None, PgTerms(**terms))
     await face.start(service, log)
     await log.register(register("f"))
     try:
@@ -56,18 +56,14 @@ class Client:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def connect(cls, served: Served, *, receive_bytes: int | None = None) -> Client:
-        """``receive_bytes``: what its kernel takes of answers that it does not read."""
-        opened = socket.socket()
-        if receive_bytes is not None:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        opened.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(opened, ("127.0.0.1", served.face.port))
-        return cls(*await asyncio.open_connection(sock=opened))
+    async def connect(cls, served: Served) -> Client:
+        client = bounded(socket.socket())
+        await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", served.face.port))
+        return cls(*await asyncio.open_connection(sock=client))
 
     @classmethod
-    async def login(cls, served: Served, *, receive_bytes: int | None = None) -> Client:
-        client = await cls.connect(served, receive_bytes=receive_bytes)
+    async def login(cls, served: Served) -> Client:
+        client = await cls.connect(served)
         client.writer.write(startup_packet())
         assert (await client.until(b"Z"))[-1][0] == b"Z"
         return client
@@ -205,7 +201,7 @@ async def test_a_session_that_has_ended_counts_until_its_client_is_gone(
 
 async def test_a_client_that_reads_no_answers_is_left(tmp_path: Path) -> None:
     async with served(tmp_path, sender_timeout_s=0.5, sessions_max=1) as one:
-        client = await Client.login(one, receive_bytes=4096)
+        client = await Client.login(one)
         statements = ";".join(["SHOW server_version"] * 99)
 
         async def ask_without_end() -> None:
@@ -303,7 +299,7 @@ async def test_a_client_that_reads_nothing_loses_its_stream(tmp_path: Path) -> N
 async def test_a_client_that_asks_without_end_and_reads_nothing_loses_its_stream(tmp_path: Path) -> None:
     """Answers to it wait in no memory: it is not listened to before it has read them."""
     async with served(tmp_path, sender_timeout_s=1.5) as one:
-        client = await Client.login(one, receive_bytes=4096)
+        client = await Client.login(one)
         await client.start("s")
         asking = (b"d" + struct.pack(">IcQQQQB", 38, b"r", 0, 0, 0, 0, 1)) * 1000
 
