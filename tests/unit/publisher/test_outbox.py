@@ -59,6 +59,27 @@ def test_row_vanishes_with_the_data(app: sqlite3.Connection, path: Path) -> None
     assert app.execute("SELECT count(*) FROM vm").fetchone() == (0,)
 
 
+def test_a_transaction_that_begins_with_the_row_waits_for_others_before_it_reads(path: Path) -> None:
+    """Between what the call reads and what it writes nobody else commits: SQLite would refuse the write without waiting."""
+    with application(path) as app, application(path) as other:
+        other.execute("PRAGMA busy_timeout = 0")
+        refused = []
+
+        def commit(statement: str) -> None:
+            if statement.lstrip().startswith("INSERT"):
+                try:
+                    other.execute("INSERT INTO vm VALUES ('b', 'of another process')")
+                except sqlite3.OperationalError as error:
+                    refused.append(str(error))
+
+        app.execute("BEGIN")
+        app.set_trace_callback(commit)
+        Outbox.add(app, "vmapi::vm", {"uuid": "a"})
+        app.execute("COMMIT")
+    assert refused == ["database is locked"]
+    assert len(stored(path)) == 1
+
+
 def test_savepoint_takes_the_row_back(app: sqlite3.Connection, path: Path) -> None:
     Outbox.add(app, "f", {"n": 1})
     app.execute("SAVEPOINT s")

@@ -112,6 +112,7 @@ TABLES: Final = (
 
 _FORMAT_SELECT = "SELECT readable_from, used_by_application FROM headrace_format WHERE part = 'outbox'"
 _SET_USED = "UPDATE headrace_format SET used_by_application = 1 WHERE part = 'outbox'"
+_WRITE_NOTHING = "UPDATE headrace_format SET part = part WHERE part IS NULL"
 _ROW_INSERT = """
 INSERT INTO headrace_outbox (change_feed_id, op, "key", changes, changed) VALUES (?, ?, ?, ?, ?)"""
 
@@ -164,8 +165,23 @@ def check_format(connection: sqlite3.Connection) -> bool:
 
 def set_used_by_application(connection: sqlite3.Connection) -> None:
     """Note, in the caller's transaction, that the application writes the outbox itself; nothing if that is noted."""
+    if connection.in_transaction:
+        _take_write_lock(connection)
     if not check_format(connection):
         connection.execute(_SET_USED).close()
+
+
+def _take_write_lock(connection: sqlite3.Connection) -> None:
+    """Wait for the right to write, if the caller's transaction does not have it yet.
+
+    SQLite waits for it (the connection's timeout) only where the transaction has not read before. Where it has, and somebody
+    else has committed since, its first write fails at once with "database is locked".
+    """
+    try:
+        connection.execute(_WRITE_NOTHING).close()
+    except sqlite3.OperationalError as error:
+        if "no such table" not in str(error):  # which is told by who looks for it
+            raise
 
 
 def add_row(connection: sqlite3.Connection, record: Record) -> int:
