@@ -168,7 +168,7 @@ def test_listener_cut_off_for_longer_than_retention_gets_the_snapshot_then_newer
             before = listen(tmp_path, server, reader, *trusts)
             assert fold(before) == truth(source)
             assert tap.sent == b"", "nobody needed a snapshot"
-            server.kill()
+            server.stop()
             server.args += FAST
             server.start()
             last, written = before[-1]["sequence-id"], 10
