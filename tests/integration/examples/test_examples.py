@@ -141,9 +141,11 @@ def test_bulk_load_goes_on_where_it_was(server: ServerProcess, tmp_path: Path) -
 
 
 def test_bulk_load_takes_no_more_memory_the_more_it_loads(server: ServerProcess, tmp_path: Path) -> None:
-    """It is killed at the end: a load that has ended can't be looked at any more."""
+    """It is killed at the end: a load that has ended can't be looked at any more.
+
+    Batches are small, so that what a batch takes is little beside what is loaded."""
     rows, payload_bytes = sized(2_500, soak=5_000), 40_000
-    arguments = ("--rows", "10000000", "--batch", "50", "--payload-bytes", str(payload_bytes))
+    arguments = ("--rows", "10000000", "--batch", "10", "--payload-bytes", str(payload_bytes))
     with example(tmp_path / "out", "bulk_load.py", server.url, *arguments) as run:
         wait_for_rows(run, 1_000)
         early = peak_bytes(run)
