@@ -29,6 +29,10 @@ LINGER_BYTES_MAX: Final = 1 << 20
 """How long and how much is read and thrown away after a head was refused: closing at once would reset the connection, and
 the sender would never see the answer."""
 
+TLS_END_S_MAX: Final = 1.0
+"""How long a connection that a stop has closed may take to end: a client that keeps it for later does not read, and so never
+answers the end of TLS."""
+
 TRANSPORT: Final = "headrace.transport"
 """Key of the request's scope: the connection's transport, for who must cut it off."""
 
@@ -51,6 +55,7 @@ class Connection(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _refusal: Refused | None = None
     _thrown_away = 0
+    _stopping = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begin to wait for the first request."""
@@ -70,6 +75,12 @@ class Connection(HttpToolsProtocol):
         """Let go of the timer."""
         self._end_head_timer()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Close when nothing is being answered, at once or after the answer: the server stops."""
+        self._stopping = True
+        super().shutdown()
+        self._end_when_closed()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser; a head that does not end within the bounds is refused."""
@@ -108,6 +119,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Begin to wait for the next request, if it isn't there yet."""
         super().on_response_complete()
+        self._end_when_closed()
         if self.cycle.response_complete and not self._in_head and not self.transport.is_closing():
             self._begin_head_timer()
 
@@ -155,6 +167,13 @@ class Connection(HttpToolsProtocol):
         else:
             self.transport.write_eof()
             self._head_timer = self.loop.call_later(LINGER_S_MAX, self.transport.abort)
+
+    def _end_when_closed(self) -> None:
+        """Let a closed connection end whether or not its client answers the end of TLS; what is written goes out before."""
+        if self._stopping and self.transport.is_closing():
+            waits = self.transport.get_write_buffer_size() > 0
+            then = self._end_when_closed if waits else self.transport.abort
+            self.loop.call_later(TLS_END_S_MAX, then)
 
     def _begin_head_timer(self) -> None:
         self._end_head_timer()
