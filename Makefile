@@ -10,8 +10,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 WIRE := src/headrace/wire
 PROTOS := kdb/wal/v1/wal.proto headrace/log/v1/log.proto
 
-# One more process than cores, 4 at most: tests wait now and then. tests/scheduler.py says which of them take Spark.
-TESTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((cores < 3 ? cores + 1 : 4)))
+# Two more processes than cores, 6 at most: tests wait now and then. tests/scheduler.py says which of them take Spark.
+TESTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((cores < 4 ? cores + 2 : 6)))
 
 BENCH := $(basename $(notdir $(wildcard bench/*.py)))
 

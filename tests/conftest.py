@@ -1,4 +1,4 @@
-"""What every test run has: hypothesis profiles, scaled rounds, and no silent skip."""
+"""What every test run has: hypothesis settings, scaled rounds, and no silent skip."""
 
 from __future__ import annotations
 
@@ -24,16 +24,14 @@ pytest_plugins = ["tests.timing", "tests.scheduler", "tests.postgres", "tests.s3
 # A busy machine makes generation slow, which says nothing about the code: hence no deadline, no too_slow.
 _QUIET = [HealthCheck.too_slow]
 settings.register_profile(
-    "dev",
-    max_examples=scaled_rounds(sized(40, soak=100)),
+    "headrace",
+    max_examples=scaled_rounds(sized(25, soak=200)),
+    stateful_step_count=sized(40, soak=60),
     deadline=None,
     print_blob=True,
     suppress_health_check=_QUIET,
 )
-settings.register_profile(
-    "ci", settings.get_profile("dev"), max_examples=scaled_rounds(sized(60, soak=200)), stateful_step_count=60
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+settings.load_profile("headrace")
 
 start_quickly(os.environ)
 
@@ -51,10 +49,7 @@ def scaled() -> Callable[[int], int]:
 
 def pytest_report_header() -> str:
     """Say in the header what scales the run."""
-    return (
-        f"headrace: HEADRACE_TEST_SEED={SEED}, HEADRACE_TEST_SCALE={SCALE:g}{', a soak' if SOAK else ''}, "
-        f"hypothesis profile {settings.get_current_profile_name()}"
-    )
+    return f"headrace: HEADRACE_TEST_SEED={SEED}, HEADRACE_TEST_SCALE={SCALE:g}{', a soak' if SOAK else ''}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

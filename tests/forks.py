@@ -6,6 +6,7 @@ second of processor each. Elsewhere, and for what a fork can't be given, it is s
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import resource
@@ -88,6 +89,12 @@ class _Forks:
         with theirs:
             words = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
             self._process = subprocess.Popen(words, cwd=ROOT, pass_fds=[theirs.fileno()])
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._control.close()
+        self._process.terminate()
+        self._process.wait()
 
     def fork(self, words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> tuple[int, int]:
         """Start a process; returns its id, and a pipe that its exit code comes out of."""

@@ -1,4 +1,4 @@
-"""Which worker of a run gets which files: those that keep Spark busy are begun by half of the workers, one of three.
+"""Which worker of a run gets which files: on two cores one begins with those that keep Spark busy, and one takes them later.
 
 A session of Spark takes half a minute of the processor to start and to warm up, and keeps more than one core busy: when
 several run at once each of them takes up to twice as much of the processor for the same. Meanwhile the other workers run
@@ -7,6 +7,7 @@ the tests that start servers and wait for them. Chosen by ``--dist loadfile``: a
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 import pytest
@@ -14,11 +15,16 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-SPARK: Final = ("tests/integration/pipeline/", "tests/scenarios/test_pipeline_whole.py")
+SPARK: Final = "tests/integration/pipeline/"
+
+_CORES: Final = len(os.sched_getaffinity(0))
 
 
 class FewSparks(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """Gives half of the workers Spark's files first, and all others the others'; the last worker never has a Spark."""
+    """Gives as many workers as half of the cores Spark's files first, and all others the others'.
+
+    No more workers than cores ever have a Spark, and of several the last one never has.
+    """
 
     def _reschedule(self, node: WorkerController) -> None:
         if self.workqueue and self._next_for(node) is None and not node.shutting_down:
@@ -36,10 +42,10 @@ class FewSparks(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has n
         """Return the file that a worker is to take next; None if there is none for it."""
         # One that takes the place of a dead worker has a number beyond those that the run began with.
         number = int(node.gateway.id.removeprefix("gw"))
-        sparks_first = number < max(1, self.numnodes // 2)
+        sparks_first = number < max(1, _CORES // 2)
         files: list[str] = list(self.workqueue)
         own = [file for file in files if file.startswith(SPARK) == sparks_first]
-        if not own and (number == 0 or number != self.numnodes - 1):
+        if not own and (number == 0 or number < min(_CORES, self.numnodes - 1)):
             own = files
         return own[0] if own else None
 

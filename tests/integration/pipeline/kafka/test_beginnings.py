@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.cli.app import main
 from headrace.errors import SequenceNotAvailable
 from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.kafka.beginning import Beginning, find_beginning
 from headrace.pipeline.kafka.job import Summary, run_kafka, source_options
 from headrace.pipeline.kafka.sink import parse_sink
 from headrace.simple.message import Bootstrap, Dml, Message
-from tests import forks
 from tests.integration.pipeline.kafka.captured_feed import append, row_entry, schema_entry, watermark
 from tests.integration.pipeline.kafka.topic_reader import read_topic
 from tests.integration.pipeline.source.queries import archived, oldest
 from tests.kafka import Broker
-from tests.scenarios.spark_process import MASTER
 from tests.servers import Feed, serving
 from tests.simple_tables import column, insert, table
 from tests.waiting import wait_until
@@ -121,29 +119,27 @@ def test_where_a_job_begins_is_asked_for_and_said(
     assert elsewhere == Beginning(str(first), None, []), "what Spark alone can see, nobody claims to know"
 
 
+@pytest.mark.usefixtures("shared_spark")
 def test_a_beginning_that_retention_chose_is_a_warning_and_progress_is_json(
-    passed: tuple[Feed, Path], broker: Broker, tmp_path: Path
+    spark: SparkSession,
+    passed: tuple[Feed, Path],
+    broker: Broker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     feed, _ = passed
     first = oldest(feed)
-    job = Job(None, feed, broker, tmp_path)  # type: ignore[arg-type]  # the command has a session of its own
+    job = Job(spark, feed, broker, tmp_path)
     words = ["--feed", feed.name, "--server", feed.server.url, "--sink-uri", job.uri("retained")]
-    words += ["--checkpoint", str(tmp_path / "checkpoint"), *MASTER, "--max-entries", "8"]
-    done = forks.run(
-        [*forks.HEADRACE, "pipeline", "kafka", "--once", "--json", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=os.environ | {"NO_COLOR": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    words += ["--checkpoint", str(tmp_path / "checkpoint"), "--max-entries", "8"]
+    assert main(["pipeline", "kafka", "--once", "--json", *words]) == 0
+    said = capsys.readouterr()
+    summary = json.loads(said.out)
     assert summary["began-at"] == first
     (warning,) = summary["warnings"]
     assert f"it begins at entry {first} of {feed.name}" in warning
     assert f"{first - 1} entries below are not sent" in warning
-    logged = [json.loads(line) for line in done.stderr.splitlines()]
+    logged = [json.loads(line) for line in said.err.splitlines()]
     assert [one["detail"] for one in logged if one.get("level") == "warning"] == [warning]
     progress = [one for one in logged if one["event"] == "progress"]
     assert progress
