@@ -8,7 +8,8 @@ less. ``HEADRACE_TEST_SCALE`` (a float) multiplies seeded rounds; ``HEADRACE_TES
 from __future__ import annotations
 
 import os
-from random import SystemRandom
+from collections.abc import Iterable
+from random import Random, SystemRandom
 from typing import Final, TypeVar
 
 SOAK: Final = "HEADRACE_SOAK" in os.environ
@@ -33,3 +34,15 @@ def scaled(rounds: int) -> int:
 def sized(short: _Size, *, soak: _Size) -> _Size:
     """Return ``short`` in a run of the tests, ``soak`` in a soak: rows, batches, kills, seconds."""
     return soak if SOAK else short
+
+
+def chosen(cases: Iterable[_Size], count: int = 1, *, of: str = "") -> list[_Size]:
+    """Return ``count`` of the cases in their order, as the run's seed has it; all of them in a soak.
+
+    For cases each of which is dear, and independent of the others. ``of``: names what chooses, so that others choose
+    otherwise.
+    """
+    every = list(cases)
+    if SOAK or count >= len(every):
+        return every
+    return [every[at] for at in sorted(Random(f"{SEED} {of}").sample(range(len(every)), count))]

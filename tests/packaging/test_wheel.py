@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 DEMO_S_MAX = sized(600.0, soak=60.0)
 """The README promises less than a minute, and a soak holds it to that; it takes about 25 s on two idle cores."""
 
-DEMO = sized(("--seconds", "5"), soak=())
+DEMO = sized(("--seconds", "3"), soak=())
 """The application works for a quarter of its time; in a soak for the time that the promise is about."""
 
 COUNTS = ("missing", "duplicated", "out of order", "torn")

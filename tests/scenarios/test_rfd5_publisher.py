@@ -19,7 +19,7 @@ import pytest
 from tests.agents import AgentProcess
 from tests.postgres import Database
 from tests.proxy import Proxy
-from tests.scale import SEED, scaled
+from tests.scale import SEED, chosen, scaled
 from tests.scenario_processes import (
     CONNECT_S_MAX,
     FEED,
@@ -73,7 +73,7 @@ def through(database: Database, port: int) -> str:
     return f"postgresql://postgres@127.0.0.1:{port}/{database.name}?connect_timeout={CONNECT_S_MAX}"
 
 
-@pytest.mark.parametrize("how", ["reset", "half-open"])
+@pytest.mark.parametrize("how", chosen(["reset", "half-open"]))
 def test_once_the_partition_is_resolved_the_agent_picks_up_the_changes_and_pushes_them(
     app: Application, server: ServerProcess, tmp_path: Path, how: str
 ) -> None:
@@ -250,7 +250,7 @@ def test_the_agent_continues_marking_and_uses_an_exponential_back_off(
     assert agent_status(agent, app.database.dsn)[0] == 0
 
 
-@pytest.mark.parametrize("how", ["frozen server", "half-open line"])
+@pytest.mark.parametrize("how", chosen(["frozen server", "half-open line"]))
 def test_an_api_that_takes_connections_and_never_answers_is_a_partition_too(
     app: Application, server: ServerProcess, line: Proxy, agent: AgentProcess, how: str
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import Database
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.scenarios.history import (
     History,
     HttpFace,
@@ -35,7 +35,7 @@ def test_servers_killed_in_turn_keep_one_order(servers: tuple[ServerProcess, Ser
     register_all(servers[0])
     history = History()
     clients = start_clients(lambda: [HttpFace(server.url, asks_end=True) for server in servers], history, rng)
-    for round_ in range(scaled(4)):
+    for round_ in range(scaled(sized(2, soak=4))):
         progress(clients, history, rng.randint(1, 60))
         killed, other = servers[round_ % 2], servers[1 - round_ % 2]
         killed.kill()

@@ -22,6 +22,7 @@ from tests import forks
 from tests.agents import AgentProcess
 from tests.identity import Issuer
 from tests.ports import free_port
+from tests.scale import chosen
 from tests.secured import SecuredServer, secured
 from tests.unit.publisher.outboxes import application
 from tests.waiting import wait_until
@@ -135,7 +136,9 @@ def minted(path: Path, token: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("agent_tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize(
+    "agent_tls", chosen([False, True]), ids=lambda agent_tls: "tls" if agent_tls else "plain"
+)
 def test_listener_cut_off_for_longer_than_retention_gets_the_snapshot_then_newer_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, agent_tls: bool
 ) -> None:

@@ -28,8 +28,10 @@ from tests.s3 import S3Server
 from tests.scale import SEED, scaled, sized
 from tests.servers import Feed, ServerProcess, changes, serving
 
-WORDS = ("--segment-time", "20ms", "--retention-days", "0")
-SMALL = ("--segment-size", "4k")
+WORDS = ("--retention-days", "0")
+SMALL = ("--segment-time", "20ms", "--segment-size", "4k")
+IN_S3 = ("--segment-time", sized("200ms", soak="20ms"), "--segment-size", "64k")
+"""Each object takes the S3 server ten times as long as a file."""
 WRITTEN = "a segment is archived"
 
 
@@ -129,7 +131,7 @@ def test_killed_at_any_moment_when_it_can_not_read_what_it_wrote(tmp_path: Path)
 def test_killed_at_any_moment_with_the_archive_in_s3(tmp_path: Path, s3: S3Server, s3_url: str) -> None:
     rounds = scaled(sized(1, soak=2))
     with serving(tmp_path / "server", grpc=True) as server:
-        killed_again_and_again(server, s3_url, tmp_path, rounds, "--segment-size", "64k", env=s3.env)
+        killed_again_and_again(server, s3_url, tmp_path, rounds, *IN_S3, env=s3.env)
 
 
 def test_the_server_is_killed_under_load(tmp_path: Path) -> None:

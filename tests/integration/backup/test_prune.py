@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,9 @@ import pytest
 from headrace.archive.files.folder import Folder
 from headrace.archive.moments.catalogue import Archive
 from headrace.archive.moments.pruning import Terms
+from headrace.archive.rights import holds
 from headrace.archive.rights.holds import hold
+from headrace.archive.rights.lease import Lease
 from headrace.backup.pruning import prune_once
 from headrace.backup.verifying.archive_check import verify
 from tests import archive_model, forks
@@ -71,6 +74,8 @@ class Daily(NamedTuple):
 
 WHOLE = Daily(30, 5, 4)  # day 20: the newest base that is seven days old
 IN_S3 = sized(Daily(14, 3, 2), soak=WHOLE)
+LEASE_S = sized(15.0, soak=30.0)
+"""Of who reads the archive in S3. A prune waits for a sign of life, of which there are three in that time."""
 HELD = IN_S3.anchor // 2
 """The base on whose day a reader begins that the prune has to wait for."""
 SEED = 11_22
@@ -177,8 +182,9 @@ def test_a_prune_of_an_object_store_waits_for_who_reads_it(
     held_day = HELD * IN_S3.every
     store, root = fsspec.core.url_to_fs(s3_url)
     store.put(str(tmp_path / "whole"), root, recursive=True)
-    assert verify(s3_url).findings == []
+    assert verify(str(tmp_path / "whole")).findings == []
     folder, day = Folder(s3_url), Archive.read(s3_url).segments
+    monkeypatch.setattr(holds, "Lease", partial(Lease, lease_s=LEASE_S))
     with hold(folder, day[held_day].name.last, "restore") as held:
         assert held
         done = prune_once(s3_url, Terms(), confirm=True, now_ms=1 << 45)

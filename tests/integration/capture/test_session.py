@@ -14,7 +14,7 @@ import pytest
 from headrace.simple.message import Ddl
 from tests.integration.capture.folded_feed import Captured, captured, named
 from tests.mariadb import Database
-from tests.scale import SEED, scaled
+from tests.scale import SEED, scaled, sized
 
 
 @pytest.fixture
@@ -231,11 +231,12 @@ def test_nothing_twice_nothing_missing_wherever_it_is_cut(
     one = captured(database, tmp_path, chunk_rows=30)
     asked = ["t", "u"]
     with writing(database, 5):
-        for kills in range(scaled(14)):
+        rounds = scaled(sized(8, soak=14))
+        for kills in range(rounds):
             session = one.open()
             for _ in range(chance.randrange(1, 40)):
                 one.feed.appends += session.step()
-            if kills > 10 and asked:
+            if kills >= min(11, rounds - 3) and asked:
                 one.requests.submit(database.name, asked.pop(), kills)
             if lost := chance.randrange(6):
                 del one.feed.appends[-lost:]

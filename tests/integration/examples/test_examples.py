@@ -122,9 +122,9 @@ def test_idempotent_producer_over_kills_and_cuts(server: ServerProcess, tmp_path
 
 def test_bulk_load_goes_on_where_it_was(server: ServerProcess, tmp_path: Path) -> None:
     """Loader and server are killed in turn; the new loader knows nothing but the feed's end."""
-    rows, batch = 20_000, 200
+    rows, batch = sized((10_000, 100), soak=(20_000, 200))
     arguments = ("--rows", str(rows), "--batch", str(batch))
-    for number, least in enumerate((2_000, 6_000)):
+    for number, least in enumerate((rows // 10, 3 * rows // 10)):
         with example(tmp_path / f"out-{number}", "bulk_load.py", server.url, *arguments) as run:
             run.wait_for(r"loaded up to row \d+")
             wait_for_rows(run, least)
@@ -132,8 +132,8 @@ def test_bulk_load_goes_on_where_it_was(server: ServerProcess, tmp_path: Path) -
             server.restart()
     with example(tmp_path / "out-last", "bulk_load.py", server.url, *arguments) as run:
         began = int(run.wait_for(r"going on at row (\d+)")[1])
-        assert began > 6_000, "what was loaded is not loaded again"
-        wait_for_rows(run, 12_000)
+        assert began > 3 * rows // 10, "what was loaded is not loaded again"
+        wait_for_rows(run, 6 * rows // 10)
         server.restart()
         assert run.finish().endswith("loaded all\n")
     found = contents(server, "archive")
@@ -174,7 +174,7 @@ def loaded(run: Example) -> int:
 
 def test_commit_log_of_two_tills(server: ServerProcess, tmp_path: Path) -> None:
     """They compete for every seat; the server is killed meanwhile; each sale was decided on all sales before it."""
-    seats = sized(300, soak=600)
+    seats = sized(150, soak=600)
     arguments = ("--seats", str(seats))
     with (
         example(tmp_path / "one", "commit_log.py", server.url, "--agent-id", "till-1", *arguments) as one,

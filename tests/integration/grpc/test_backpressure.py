@@ -206,7 +206,7 @@ async def test_streams_that_are_dropped_leave_nothing(tmp_path: Path) -> None:
 
         await rounds(2)
         tasks, objects = len(asyncio.all_tasks()), _objects()
-        count = scaled(sized(20, soak=40))
+        count = scaled(sized(12, soak=40))
         await rounds(count)
         await async_wait_until(lambda: len(asyncio.all_tasks()) <= tasks, what="the tasks to be gone")
         assert _objects() - objects < 50 * count, "the streams left less than an object each"

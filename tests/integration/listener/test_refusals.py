@@ -1,4 +1,4 @@
-"""``headrace listen --exec --on-error``, ``--ack line`` and ``listen parked``, on every bookmark store; ``--hold``."""
+"""``headrace listen --exec --on-error``, ``--ack line`` and ``listen parked``, on the stores of bookmarks; ``--hold``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from headrace.errors import ParkedWaiting
 from headrace.listener import Listener, open_bookmarks
 from tests import forks
 from tests.postgres import Database
+from tests.scale import chosen
 from tests.servers import Feed, ServerProcess, serving
 
 _numbers = itertools.count(1)
@@ -64,7 +65,14 @@ def feed(server: ServerProcess) -> Feed:
     return made
 
 
-@pytest.fixture(params=["sqlite", "file", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test has one of the stores of bookmarks, as the run's seed has it; all of them in a soak."""
+    if "bookmark" in metafunc.fixturenames:
+        kinds = chosen(["sqlite", "file", "postgresql"], of=metafunc.function.__name__)
+        metafunc.parametrize("bookmark", kinds, indirect=True)
+
+
+@pytest.fixture
 def bookmark(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgresql":
         database: Database = request.getfixturevalue("database")

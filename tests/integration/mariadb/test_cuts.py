@@ -13,7 +13,7 @@ from tests.agents import AgentProcess
 from tests.integration.mariadb.outboxes import AGENT, FEED, add, read_feed
 from tests.mariadb import Database, Server
 from tests.proxy import Proxy
-from tests.scale import sized
+from tests.scale import chosen, sized
 from tests.servers import ServerProcess, serving
 from tests.waiting import wait_until
 
@@ -91,7 +91,11 @@ def shop(database: Database, tmp_path: Path) -> Iterator[Shop]:
         yield running
 
 
-@pytest.mark.parametrize("delivered", [False, True], ids=["before it is done", "after it is done"])
+@pytest.mark.parametrize(
+    "delivered",
+    chosen([False, True], of="MariaDB"),
+    ids=lambda delivered: f"{'after' if delivered else 'before'} it is done",
+)
 def test_a_cut_in_any_phase_loses_and_doubles_nothing(shop: Shop, delivered: bool) -> None:
     for phase, message in {**PHASES, **JOINING}.items():
         note = f"cut when it {phase}"

@@ -33,6 +33,7 @@ from tests.integration.mariadb.outboxes import (
     refuse,
 )
 from tests.mariadb import PASSWORD, Database, Server
+from tests.scale import chosen
 from tests.servers import serving
 from tests.waiting import wait_until
 
@@ -122,7 +123,7 @@ def test_every_right_is_enough_and_needed(database: Database, users: dict[Party,
     grants = needed(database)
     run_as_root(database, *(one.statement for one in grants))
     do_everything(database)
-    for one in grants:
+    for one in chosen(grants, len(grants) // 2):
         run_as_root(database, one.revoked)
         with pytest.raises((HeadraceError, MySQLError)):
             do_everything(database)

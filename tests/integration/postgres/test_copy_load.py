@@ -11,7 +11,7 @@ from tests.pgbench import Load, make_bank
 from tests.postgres import Database
 from tests.scale import sized
 
-ACCOUNTS, SECONDS = sized((20_000, 5), soak=(100_000, 60))
+ACCOUNTS, SECONDS = sized((8_000, 3), soak=(100_000, 60))
 """More than are copied while pgbench connects, and longer than that takes on a quiet machine."""
 RATE = sized(("-R", "400"), soak=())
 """Transactions of pgbench in a second; as many as it can in a soak."""

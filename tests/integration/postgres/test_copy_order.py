@@ -130,7 +130,7 @@ def test_each_copy_stands_in_its_place_among_concurrent_changes(
     database.sql(f"INSERT INTO item SELECT g / 10, 'k' || g % 10, 0 FROM generate_series(0, {KEYS - 1}) AS g")
     copies = 0
     with writing(database, 6, SEED + 100 * seed) as writers:
-        while min(writer.commits for writer in writers) < scaled(sized(20, soak=50)) or copies < 3:
+        while min(writer.commits for writer in writers) < scaled(sized(8, soak=50)) or copies < 3:
             assert all(writer.error is None for writer in writers), [writer.error for writer in writers]
             number = request_copy(source.connection, CopyRequest("item"))
             assert drive(source, number, rows_max=7).state is CopyState.DONE

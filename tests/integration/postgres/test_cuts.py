@@ -12,6 +12,7 @@ import pytest
 from tests.integration.postgres.shop import Shop, attach, make_table, running_shop, write
 from tests.postgres import Cluster
 from tests.proxy import Proxy
+from tests.scale import chosen
 from tests.waiting import wait_until
 
 SPRUNG_S_MAX = 60.0
@@ -46,7 +47,7 @@ def test_a_cut_in_any_phase_loses_and_doubles_nothing(shop: tuple[Shop, Proxy, C
     running, proxy, cluster, name = shop
     written = []
     for phase, message in PHASES.items():
-        for delivered in (False, True):
+        for delivered in chosen((False, True), of=phase):
             note = f"cut when it {phase}, {'after' if delivered else 'before'} it is done"
             proxy.cut_at(message, delivered=delivered)
             write(cluster, range(3), note, name)

@@ -18,6 +18,7 @@ from headrace.publisher.owner import FeedPlace
 from headrace.publisher.postgres.source import PostgresSource
 from headrace.runtime.dsn import parse_dsn
 from tests.postgres import Database
+from tests.scale import chosen
 
 FEED, AGENT = "shop", "shop-1"
 FAR_FUTURE_MS = 4_102_444_800_000
@@ -76,7 +77,7 @@ class EndsBefore:
         return self._execute(*given, **named)
 
 
-@pytest.mark.parametrize("calls", [relay, look_around, copy])
+@pytest.mark.parametrize("calls", chosen([relay, look_around, copy]))
 def test_every_statement_may_find_the_session_gone(
     database: Database, calls: Callable[[PostgresSource], None]
 ) -> None:

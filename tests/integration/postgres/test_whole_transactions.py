@@ -23,7 +23,7 @@ from headrace.publisher.owner import FeedPlace
 from headrace.publisher.postgres.source import PostgresSource
 from headrace.runtime.dsn import parse_dsn
 from tests.postgres import Cluster, Database
-from tests.scale import SEED, scaled
+from tests.scale import SEED, scaled, sized
 
 FEED, AGENT, EPOCH = "shop", "shop-1", 1
 ACCOUNTS = 12
@@ -164,7 +164,7 @@ def check(rows: list[MarkedRow], committed: Committed) -> None:
 def test_transactions_that_commit_late_overtake_or_roll_back(database: Database, drain: Drain) -> None:
     committed = Committed()
     writers = [
-        threading.Thread(target=run_writer, args=(database, number, scaled(40), committed))
+        threading.Thread(target=run_writer, args=(database, number, scaled(sized(20, soak=40)), committed))
         for number in range(WRITERS)
     ]
     for writer in writers:

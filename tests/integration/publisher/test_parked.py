@@ -16,6 +16,7 @@ from headrace.publisher.attaching import opened_source
 from headrace.runtime.dsn import parse_dsn
 from tests.agents import AgentProcess, run_here
 from tests.postgres import Database
+from tests.scale import chosen
 from tests.servers import ServerProcess, serving
 from tests.waiting import wait_until
 
@@ -130,7 +131,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test has one of the databases, as the run's seed has it; both in a soak."""
+    if "shop" in metafunc.fixturenames:
+        kinds = chosen(["sqlite", "postgres"], of=metafunc.function.__name__)
+        metafunc.parametrize("shop", kinds, indirect=True)
+
+
+@pytest.fixture
 def shop(request: pytest.FixtureRequest, tmp_path: Path, server: ServerProcess) -> Shop:
     if request.param == "sqlite":
         path = tmp_path / "app.db"

@@ -7,20 +7,37 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.scale import chosen
 from tests.servers import Feed, ServerProcess, serving
 from tests.stores import STORES, database_of
 
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session", params=list(STORES))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test of the server below has one of the stores, as the run's seed has it; all of them in a soak.
+
+    That each store does what the others do is the business of ``tests/contract``.
+    """
+    if "store" in metafunc.fixturenames:
+        stores = chosen(STORES, of=metafunc.function.__name__)
+        metafunc.parametrize("store", stores, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def store(request: pytest.FixtureRequest) -> str:
+    """The name of a store."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
 def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    store: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
-    """A running server, on each store in turn; it must not be stopped, and each test keeps to its own feed."""
+    """A running server; it must not be stopped, and each test keeps to its own feed."""
     folder = tmp_path_factory.mktemp("server")
     args: list[str] = []
-    if request.param == "postgres":
+    if store == "postgres":
         args = ["--store", database_of(request.getfixturevalue("cluster"), folder)]
     with serving(folder, args=args) as running:
         yield running

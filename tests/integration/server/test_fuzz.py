@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from headrace.server.http.openapi import openapi_document
 from headrace.server.http.routes import ROUTES
 from headrace.wire.documents import EntryIn, PositionIn, RegisterListener, RegisterPublisher
-from tests.scale import scaled
+from tests.scale import scaled, sized
 from tests.servers import Feed, ServerProcess, code_of
 
-EXAMPLES = scaled(150)
+EXAMPLES = scaled(sized(80, soak=150))
 PATHS = openapi_document(ROUTES)["paths"]
 
 _text = st.text(max_size=12)

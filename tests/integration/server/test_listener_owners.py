@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import httpx
 import pytest
 
+from headrace.log.metadata.owners import OF_SUBJECT_MAX, Claimant
+from headrace.log.metadata.sqlite import METADATA_NAME, SqliteMetadata
 from tests.identity import Issuer
 from tests.secured import SecuredServer, secured
 from tests.servers import Feed, code_of
 
 ISSUER = Issuer()
+CROWDED = "crowded"
+"""A feed of which dave has as many listeners as a subject may have."""
 LISTENER = "/listeners/alice-1/feeds/shop"
 
 
@@ -22,6 +26,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
         feed = Feed(running, "shop")
         assert feed.register().status_code == 200
         feed.post(*[{"changes": {"uuid": str(number)}} for number in range(10)])
+        assert Feed(running, CROWDED).register().status_code == 200
+        running.kill()
+        with closing(SqliteMetadata(running.data_dir / METADATA_NAME)) as metadata:
+            for number in range(OF_SUBJECT_MAX):
+                metadata.register_listener(f"dave-{number}", CROWDED, False, 1, Claimant("dave", False))
+        running.start()
         yield running
 
 
@@ -81,11 +91,11 @@ def test_an_admin_may_act_for_it_and_take_it_over(client: Callers) -> None:
 
 
 def test_one_subject_has_no_more_than_so_many(client: Callers) -> None:
-    dave = client("dave")
-    for number in range(1_000):
-        assert register(dave, f"dave-{number}").status_code == 200
-    refused = register(dave, "dave-1000")
+    crowded: dict[str, object] = {"change-feed-id": CROWDED}
+    claims: dict[str, object] = {"roles": ["listener"], "feeds": [CROWDED]}
+    dave, erin = client("dave", **claims), client("erin", **claims)
+    refused = register(dave, "dave-1000", **crowded)
     assert (refused.status_code, code_of(refused)) == (409, "listeners-too-many")
-    assert refused.json()["listeners-max"] == 1_000
-    assert register(dave, "dave-7").status_code == 200
-    assert register(client("erin"), "erin-1").status_code == 200
+    assert refused.json()["listeners-max"] == OF_SUBJECT_MAX
+    assert register(dave, "dave-7", **crowded).status_code == 200
+    assert register(erin, "erin-1", **crowded).status_code == 200

@@ -15,6 +15,7 @@ from headrace.client.tls import NO_TLS
 from headrace.wire.documents import FRAMES_TYPE
 from headrace.wire.entry import decode_entry
 from headrace.wire.frame import frames_of
+from tests.scale import sized
 from tests.servers import Feed, ServerProcess, changes, code_of
 
 
@@ -112,7 +113,10 @@ def test_poll_ends_empty_at_its_time_out(feed: Feed) -> None:
 
 async def test_hundreds_of_polls_wait_and_are_all_answered(feed: Feed, client: httpx.AsyncClient) -> None:
     params = {"listener-id": "listener-1", "after-sequence-id": "0", "timeout-ms": "60000"}
-    polls = [asyncio.create_task(client.get(f"{feed.path}/poll", params=params)) for _ in range(300)]
+    polls = [
+        asyncio.create_task(client.get(f"{feed.path}/poll", params=params))
+        for _ in range(sized(150, soak=300))
+    ]
     await _other_traffic(client)
     await asyncio.to_thread(feed.post, {"changes": changes(1)})
     answers = await asyncio.gather(*polls)

@@ -20,7 +20,7 @@ def test_a_module_without_bytecode_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, forbidden: bool, why: str
 ) -> None:
     module = ModuleType("never_compiled")
-    module.__cached__ = str(tmp_path / "never_compiled.pyc")
+    vars(module)["__cached__"] = str(tmp_path / "never_compiled.pyc")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(sys, "dont_write_bytecode", forbidden)
     asked: Any = None  # it looks at nothing that is asked for

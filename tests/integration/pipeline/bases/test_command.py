@@ -71,6 +71,7 @@ def test_a_job_that_is_killed_leaves_no_base(
     assert main(["snapshot", "create", "--wal-dir", str(archive), "--to-time", "2020-01-01T00:00:00Z"]) == 4
 
 
+@pytest.mark.soak(sibling="test_a_job_that_is_killed_leaves_no_base")
 def test_an_archive_in_an_object_store(tmp_path: Path, s3: S3Server, s3_url: str) -> None:
     told = story(4)
     told.write(tmp_path)

@@ -15,13 +15,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pyspark.sql import SparkSession
 
 from headrace.backup.verifying.archive_check import verify
 from headrace.pipeline.audit.verdicts import Audit
 from headrace.pipeline.connection import Endpoint
 from headrace.pipeline.restore.out import OUTCOME
-from headrace.pipeline.tables.job import read_tables
+from headrace.pipeline.tables.reader import iter_rows
 from tests import forks
 from tests.identities import age_identity
 from tests.identity import Issuer
@@ -161,9 +160,7 @@ def test_rows_are_written_to_kafka_while_a_worker_dies(program: Program, open_se
     assert rebuilt.tables == wanted
 
 
-def test_restores_and_a_drill_of_an_archive_in_s3_while_workers_die(
-    spark: SparkSession, program: Program, s3_url: str
-) -> None:
+def test_restores_and_a_drill_of_an_archive_in_s3_while_workers_die(program: Program, s3_url: str) -> None:
     """One worker dies while keys are restored, the other one while tables are: nothing of the result differs."""
     history, base, target = long_history()
     put_archive(history, s3_url, age_identity(program.folder / "key.txt"))
@@ -182,10 +179,10 @@ def test_restores_and_a_drill_of_an_archive_in_s3_while_workers_die(
     done = program.done()
     assert [done[kind]["plan"]["base"]["lsn"] for kind in ("kv", "tables")] == [str(base)] * 2
     wanted = history.at(target)
-    assert keys_in(spark, program.folder / "out-kv") == wanted
+    assert keys_in(program.folder / "out-kv") == wanted
     (feed,) = done["tables"]["feeds"]
-    rows = read_tables(spark, str(program.folder / "out-tables" / feed["folder"]))[()].collect()
-    assert {row["key"]: row["value"] for row in rows} == {
+    rows = iter_rows(str(program.folder / "out-tables" / feed["folder"]))
+    assert {row["key"]: row["value"] for _, row in rows} == {
         key.decode(): row[0].decode() for (name, key), row in wanted.items() if name == VM
     }
     assert (done["drill"]["equal"], done["drill"]["left-out"]) == (True, [])
@@ -202,7 +199,7 @@ def own_python(folder: Path) -> Path:
 
 
 def test_the_command_for_tables_on_workers_with_a_python_of_their_own_while_one_dies_then_an_audit(
-    spark: SparkSession, program: Program, open_server: ServerProcess, tmp_path: Path
+    program: Program, open_server: ServerProcess, tmp_path: Path
 ) -> None:
     """What the command keeps is audited in the other session, by a relative path."""
     cluster, captured = program.cluster, Feed(open_server, "captured")

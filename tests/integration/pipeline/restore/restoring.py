@@ -5,7 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+from pyarrow.parquet import read_table
 from pyspark.sql import SparkSession
 
 from headrace.archive.moments.target import Asked
@@ -27,14 +29,14 @@ def restored(
     return restore(spark, Request(archive=str(archive), asked=wanted, out=str(out), kind=Kind(kind), **more))
 
 
-def keys_in(spark: SparkSession, out: Path) -> State:
+def keys_in(out: Path) -> State:
     """Keys and values of a restored folder; each key once."""
-    folders = [str(one) for one in sorted(out.glob("feed=*"))]
-    if not folders:
-        return {}
-    rows = spark.read.option("basePath", str(out)).parquet(*folders).collect()
-    found = {(row["feed"], bytes(row["key"])): (bytes(row["value"]), int(row["sequence_id"])) for row in rows}
-    assert len(found) == len(rows)
+    found: State = {}
+    for file in sorted(out.glob("feed=*/*.parquet")):
+        feed = unquote(file.parent.name.removeprefix("feed="))
+        for row in read_table(file, partitioning=None).to_pylist():
+            assert (feed, row["key"]) not in found
+            found[feed, row["key"]] = row["value"], row["sequence_id"]
     return found
 
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from headrace.errors import BaseCorrupt
 from headrace.pipeline.bases.making import create_base
 from headrace.pipeline.drill.job import drill
-from headrace.pipeline.tables.job import read_tables
 from headrace.pipeline.tables.ledger import read_published
+from headrace.pipeline.tables.reader import iter_rows
 from tests.integration.pipeline.restore.history import (
     ORDERS,
     REBUILT,
@@ -63,7 +63,7 @@ def test_keys_with_a_base_below_the_target(
         last, out = history.appends[number].lsns[-1], tmp_path / f"out-{number}"
         outcome = restored(spark, archive, out, last)
         assert outcome.plan["base"]["lsn"] == str(at)
-        assert keys_in(spark, out) == history.at(last), number
+        assert keys_in(out) == history.at(last), number
     # What the segments below the base say is folded too, so the base is checked against them.
     assert drill(spark, str(archive), seed=11).equal
     # Once they are gone, the base alone is what there is of them.
@@ -89,7 +89,7 @@ def test_a_feed_goes_on_under_a_rebuilt_servers_history(spark: SparkSession, tmp
         out = tmp_path / f"kv-{is_based}"
         outcome = restored(spark, archive, out, last)
         assert bool(outcome.plan["base"]) == is_based
-        assert keys_in(spark, out) == history.at(last)
+        assert keys_in(out) == history.at(last)
         assert [(one.incarnation, one.older) for one in outcome.feeds] == [(REBUILT, [])] * 2
     rows = spark.read.parquet(str(tmp_path / "kv-True" / "feed=orders")).collect()
     assert {bytes(row["key"]): row["incarnation"] for row in rows} == {b"x": INCARNATION, b"o2": REBUILT}
@@ -99,7 +99,7 @@ def test_a_feed_goes_on_under_a_rebuilt_servers_history(spark: SparkSession, tmp
     out = tmp_path / "tables"
     (feed,) = restored(spark, archive, out, last, kind="tables", feeds=(VM,), entries_max=1).feeds
     assert (feed.incarnation, feed.older, [one.rows for one in feed.tables]) == (REBUILT, [], [3])
-    shown = {row["key"]: row["value"] for row in read_tables(spark, str(out / feed.folder))[()].collect()}
+    shown = {row["key"]: row["value"] for _, row in iter_rows(str(out / feed.folder))}
     assert shown == {
         key.decode(): row[0].decode() for (name, key), row in history.at(last).items() if name == VM
     }

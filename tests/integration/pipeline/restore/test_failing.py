@@ -58,7 +58,7 @@ def test_nothing_is_written_of_a_damaged_archive(spark: SparkSession, tmp_path: 
         assert names_in(out) == []
     # What is before the damage does not need it.
     restored(spark, archive, out, history.appends[3].lsns[-1])
-    assert keys_in(spark, out) == history.at(history.appends[3].lsns[-1])
+    assert keys_in(out) == history.at(history.appends[3].lsns[-1])
 
 
 def test_where_a_restore_may_write(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_an_encrypted_archive_needs_its_identity(spark: SparkSession, tmp_path: 
         restored(spark, archive, out, last)
     assert names_in(out) == []
     restored(spark, archive, out, last, identity=str(identity))
-    assert keys_in(spark, out) == history.at(last)
+    assert keys_in(out) == history.at(last)
 
 
 def test_only_the_newest_history_of_a_feed_is_restored(spark: SparkSession, tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_only_the_newest_history_of_a_feed_is_restored(spark: SparkSession, tmp_
         (feed,) = outcome.feeds
         assert (feed.incarnation, feed.older) == ("second", [INCARNATION])
         assert any("older histories" in warning for warning in outcome.warnings)
-    assert keys_in(spark, tmp_path / "kv") == again.at(last)
+    assert keys_in(tmp_path / "kv") == again.at(last)
     before = restored(spark, archive, tmp_path / "before", history.appends[-1].lsns[-1])
     assert before.feeds[0].incarnation == INCARNATION
-    assert keys_in(spark, tmp_path / "before") == history.at(last)
+    assert keys_in(tmp_path / "before") == history.at(last)
 
 
 def test_a_restore_that_is_killed_leaves_no_outcome(
@@ -259,7 +259,7 @@ def test_over_a_gap_that_was_accepted(spark: SparkSession, tmp_path: Path) -> No
     history.appends.pop(1)
     found = [restored(spark, archive, tmp_path / kind, last, kind=kind) for kind in ("kv", "tables")]
     assert [len(outcome.plan["gaps"]) for outcome in found] == [1, 1]
-    assert keys_in(spark, tmp_path / "kv") == history.at(last)
+    assert keys_in(tmp_path / "kv") == history.at(last)
     assert [one.rows for one in found[1].feeds[0].tables] == [3]
     # The seed's moment is behind the gap, which the drill's own walk and fold go over, too.
     report = drill(spark, str(archive), seed=5, scratch=str(tmp_path))

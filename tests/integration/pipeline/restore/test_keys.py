@@ -41,7 +41,7 @@ def test_every_whole_point_is_what_the_model_says(
         append = history.appends[number]
         out = tmp_path / f"out-{number}"
         outcome = restored(spark, archive, out, append.lsns[-1])
-        assert keys_in(spark, out) == history.at(append.lsns[-1]), number
+        assert keys_in(out) == history.at(append.lsns[-1]), number
         assert outcome.target_lsn == str(append.lsns[-1])
         assert msgspec.json.decode((out / OUTCOME).read_bytes()) == msgspec.json.decode(
             msgspec.json.encode(outcome)
@@ -56,15 +56,15 @@ def test_times_and_torn_targets(spark: SparkSession, history: History, archive: 
         _, plan = planned(request._replace(asked=Asked(to_time_ms=ms)))
         assert plan.target_lsn == history.appends[last].lsns[-1]
     assert restore(spark, request).target_lsn == str(history.appends[-1].lsns[-1])
-    assert keys_in(spark, tmp_path / "at") == history.at(history.appends[-1].lsns[-1])
+    assert keys_in(tmp_path / "at") == history.at(history.appends[-1].lsns[-1])
     # Inside a transaction the target moves back to before its first entry.
     out = tmp_path / "moved"
     outcome = restored(spark, archive, out, history.appends[6].lsns[-1])
     assert outcome.target_lsn == str(history.appends[4].lsns[-1])
-    assert keys_in(spark, out) == history.at(history.appends[4].lsns[-1])
+    assert keys_in(out) == history.at(history.appends[4].lsns[-1])
     exact = tmp_path / "exact"
     restored(spark, archive, exact, Asked(to_lsn=history.appends[0].lsns[1], exact_entry=True))
-    assert keys_in(spark, exact) == history.at(history.appends[0].lsns[1])
+    assert keys_in(exact) == history.at(history.appends[0].lsns[1])
     for asked, error in (
         (Asked(to_lsn=history.appends[0].lsns[1]), TargetInsideAppend),
         (Asked(to_time_ms=MS_ZERO - 1), TargetUnreachable),
@@ -84,7 +84,7 @@ def test_some_feeds_and_what_is_wrong_with_the_request(
     last = history.appends[-1].lsns[-1]
     out = tmp_path / "orders"
     outcome = restored(spark, archive, out, last, feeds=(ORDERS,))
-    assert keys_in(spark, out) == {name: row for name, row in history.at(last).items() if name[0] == ORDERS}
+    assert keys_in(out) == {name: row for name, row in history.at(last).items() if name[0] == ORDERS}
     (feed,) = outcome.feeds
     assert (feed.feed, feed.sequence_id, feed.lsn, feed.rows) == (ORDERS, 8, str(last), 3)
     with pytest.raises(Usage, match="has no feed nobody"):
@@ -92,4 +92,4 @@ def test_some_feeds_and_what_is_wrong_with_the_request(
     with pytest.raises(OutNotEmpty, match="orders is not empty"):
         restored(spark, archive, out, last)
     assert not (tmp_path / "none").exists()
-    assert keys_in(spark, out)
+    assert keys_in(out)

@@ -53,7 +53,7 @@ def test_a_table_whose_start_is_gone_is_never_shown_in_part(
                 code, _, err = source.capture.run("copy", f"{database.name}.{table}")
                 assert code == 0, err
             source.settle()
-            assert source.run().stopped == []
+            assert source.bring().stopped == {}
             assert source.differences() == []
         finally:
             source.stop()

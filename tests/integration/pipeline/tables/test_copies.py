@@ -11,6 +11,7 @@ from headrace.pipeline.tables.batches import Batches
 from headrace.pipeline.tables.ledger import Ledger, read_published
 from tests.integration.pipeline.tables.captured_source import CapturedSource
 from tests.mariadb import Server
+from tests.scale import sized
 from tests.servers import ServerProcess
 from tests.waiting import wait_until
 
@@ -54,10 +55,11 @@ def test_a_key_that_changes_while_the_table_is_copied(
     incarnation = source.server.http.get(f"/feeds/{source.feed}").json()["incarnation"]
     ledger = Ledger(Path(source.to), source.feed, incarnation)
     batches = Batches(ledger, lambda done: None)
-    cut = (places["ddl"] + places["copy-end"]) // 2
+    begun, ended = places["ddl"], places["copy-end"]
+    cuts = sized([begun, ended - 1], soak=[begun - 1, begun, (begun + ended) // 2, ended - 1])
     try:
         last = 0
-        for end in (places["ddl"] - 1, places["ddl"], cut, places["copy-end"] - 1, source.head()):
+        for end in (*cuts, source.head()):
             batches(feed.where(f"sequence_id > {last} AND sequence_id <= {end}"), end)
             last = end
             shown = read_published(Path(source.to))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from headrace.pipeline.tables.simple.plan import Run
 from headrace.pipeline.tables.simple.state import resumed
 from headrace.pipeline.tables.simple.steps import Evolve
 from tests.integration.pipeline.tables.delta_tables import DeltaTables
+from tests.scale import sized
 from tests.unit.pipeline.tables.simple.history import DATE, INT, MOMENT, UNSIGNED, WORD, schema_of
 
 
@@ -234,6 +235,10 @@ def test_a_change_of_columns_that_was_cut_goes_on_unless_somebody_else_changed_c
     assert "ADD COLUMNS, came in the middle of a change of its columns" in reason
 
 
+WAYS: Final[dict[str, list[int]]] = sized({"shorter": [4, 0]}, soak={"shorter": [4, 0], "longer": [0]})
+"""Where batches end when a cut one comes again (0: with all there is). What follows the shorter one is a longer one, too."""
+
+
 def test_a_batch_that_was_cut_comes_again_with_another_end(tables: DeltaTables, tmp_path: Path) -> None:
     """The checkpoint is lost, so nothing says where the batch ended."""
     was, now = (
@@ -266,11 +271,11 @@ def test_a_batch_that_was_cut_comes_again_with_another_end(tables: DeltaTables, 
     tables.feed.alter("ADD COLUMN c INT", last)
     tables.feed.row(last, {"id": 4, "b": 1, "a": 2, "c": 3})
     whole = len(tables.feed.entries)
-    for way, ends in (("shorter", [4, whole]), ("longer", [whole])):
+    for way, ends in WAYS.items():
         again = tables.copied(tmp_path / way)
         assert again.ledger.reached == reached
         for end in ends:
-            again.take(end)
+            again.take(end or whole)
         again.ledger.close()
         assert again.stopped() == [], way
         assert again.rows() == [

@@ -41,13 +41,11 @@ def test_the_moment_is_read_whatever_comes_later(
     spark.sql(
         f"ALTER TABLE delta.`{Path(to) / 'main.t'}` SET TBLPROPERTIES ('delta.checkpointInterval' = '2')"
     )
-    for first in range(0, 12, 4):
-        for number in range(first, first + 4):
-            source.put("t", {"id": number, "gone": None, "n": None, "at": None})
-            if number < 10:
-                source.delete("t", 20 + number)
-        source.commit()
-    assert bring(entries_max=8).batches == 3
+    for number in range(8):
+        source.put("t", {"id": number, "gone": None, "n": None, "at": None})
+        source.delete("t", 20 + number)
+    source.commit()
+    bring()
     assert list(Path(to).glob("main.t/_delta_log/*.checkpoint*.parquet")), "it is read by way of a checkpoint"
     source.schema("t", ID, column("number", "decimal(10,2)", was="n"), column("odd, name", "json"))
     source.put("t", {"id": 5, "number": "7", "odd, name": {"a": 1}})
@@ -55,9 +53,10 @@ def test_the_moment_is_read_whatever_comes_later(
     bring()
     new = read(spark, to, "main.t")
     assert new.columns == ["id", "number", "odd, name"]
-    assert rows(new) == rows(read_tables(spark, to)["main", "t"])
+    found = rows(new)
+    assert found == rows(read_tables(spark, to)["main", "t"])
+    assert len(found) == 22
     assert new.where("number = 7").count() == 1
-    assert new.count() == 20
     named = spark.read.format("headrace.tables").schema("`odd, name` STRING, id BIGINT")
     assert named.options(path=to, table="main.t").load().columns == ["odd, name", "id"]
     # The frame that was loaded first still is of its moment.
@@ -65,11 +64,10 @@ def test_the_moment_is_read_whatever_comes_later(
     # A plain reader of Delta may be further: what is not published is not read.
     table = DeltaTable.forPath(spark, str(Path(to) / "main.t"))
     table.delete("id = 5")
-    assert read(spark, to, '["main", "t"]').count() == 20
     # Delta refuses versions that are older than its files are kept for; what is published has all its files.
     keeps = "SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 hours')"
     spark.sql(f"ALTER TABLE delta.`{Path(to) / 'main.t'}` {keeps}")
-    assert rows(read_tables(spark, to)["main", "t"]) == rows(read(spark, to, "main.t"))
+    assert rows(read_tables(spark, to)["main", "t"]) == rows(read(spark, to, '["main", "t"]')) == found
 
 
 def test_what_can_not_be_read_is_said(

@@ -42,7 +42,7 @@ class Told:
 class Story:
     """Tables that change, one append a happening. ``moments``: sequence id of an append's end -> what readers see there."""
 
-    def __init__(self, feed: Feed, chance: random.Random) -> None:
+    def __init__(self, feed: Feed, chance: random.Random, *, tables: int = 3) -> None:
         self.feed = feed
         self.chance = chance
         self.tables: dict[str, Told] = {}
@@ -50,7 +50,7 @@ class Story:
         self.head = 0
         self.ticks = 0
         self._names = iter(f"t{number}" for number in range(1, 1_000))
-        for _ in range(3):
+        for _ in range(tables):
             self._create(copied=False)
 
     def go_on(self, count: int = 1) -> None:
@@ -96,7 +96,7 @@ class Story:
         name = self.chance.choice(own) if own else "v"
         self.ticks += 1
         ways = ["add", "fill", "widen"][: 3 if len(table.columns) < COLUMNS_MAX else 0]
-        match self.chance.choice(ways + (["drop", "rename", "text", "again"] if own else ["widen"])):
+        match self.chance.choice(ways + (["drop", "rename", "text", "again", "both"] if own else ["widen"])):
             case "add":
                 self._fill(table, f"c{self.ticks}", WORD, None)
                 clauses = f"ADD COLUMN c{self.ticks} VARCHAR(20)"
@@ -110,13 +110,10 @@ class Story:
                 self._drop(table, name)
                 clauses = f"DROP COLUMN {name}"
             case "rename":
-                kind = table.columns[name]
-                values = [row[name] for row in table.rows.values()]
-                self._drop(table, name)
-                self._fill(table, f"r{self.ticks}", kind, None)
-                for row, value in zip(table.rows.values(), values, strict=True):
-                    row[f"r{self.ticks}"] = value
-                clauses = f"RENAME COLUMN {name} TO r{self.ticks}"
+                clauses = self._rename(table, name)
+            case "both":  # several commits in Delta: done twice, the second one would fail
+                clauses = f"{self._rename(table, name)}, ADD COLUMN c{self.ticks} INT"
+                self._fill(table, f"c{self.ticks}", INT, None)
             case "text":
                 table.columns[name] = WORD
                 for row in table.rows.values():
@@ -233,6 +230,15 @@ class Story:
                 number = self.chance.randrange(1_000)
                 values[name] = number if kind in {INT, BIGINT} else f"w{number}"
         return values
+
+    def _rename(self, table: Told, name: str) -> str:
+        kind = table.columns[name]
+        values = [row[name] for row in table.rows.values()]
+        self._drop(table, name)
+        self._fill(table, f"r{self.ticks}", kind, None)
+        for row, value in zip(table.rows.values(), values, strict=True):
+            row[f"r{self.ticks}"] = value
+        return f"RENAME COLUMN {name} TO r{self.ticks}"
 
     @staticmethod
     def _fill(table: Told, name: str, kind: DataType, value: Any) -> None:

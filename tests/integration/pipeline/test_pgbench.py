@@ -2,7 +2,7 @@
 
 Ten times in a row, with the 100,000 accounts and the 20 seconds that a release is held to:
 
-    for n in $(seq 10); do HEADRACE_SOAK=1 scripts/test tests/integration/postgres/test_pgbench.py || break; done
+    for n in $(seq 10); do HEADRACE_SOAK=1 scripts/test tests/integration/pipeline/test_pgbench.py || break; done
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from threading import Event
 from typing import NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.agents import AgentProcess, headrace, run_here
 from tests.integration.postgres import awkward
@@ -132,9 +133,9 @@ def check_feed(server: ServerProcess, database: Database) -> History:
     return history
 
 
-def check_tables(database: Database, server: ServerProcess, folder: Path) -> None:
+def check_tables(spark: SparkSession, database: Database, server: ServerProcess, folder: Path) -> None:
     """Make Spark tables of the feed, and compare each with its PostgreSQL table."""
-    published = keep_delta(folder, FEED, server.url)
+    published = keep_delta(spark, folder, FEED, server.url)
     assert set(published) == set(TABLES)
     for table in TABLES:
         types, wanted = source_rows(database, table)
@@ -143,7 +144,7 @@ def check_tables(database: Database, server: ServerProcess, folder: Path) -> Non
 
 
 @pytest.mark.timeout(1200)
-def test_bank_arrives_whole_whoever_is_killed(bank: Bank, tmp_path: Path) -> None:
+def test_bank_arrives_whole_whoever_is_killed(bank: Bank, spark: SparkSession, tmp_path: Path) -> None:
     database, enough = bank.database, Event()
     application = awkward.Application(database, seed=SEED)
     with ExitStack() as stack:
@@ -172,4 +173,4 @@ def test_bank_arrives_whole_whoever_is_killed(bank: Bank, tmp_path: Path) -> Non
             *(sum(report.transactions for report in reports), history.bank_transactions, history.last),
             *(application.commits, application.truncated),
         )
-        check_tables(database, server, tmp_path / "tables")
+        check_tables(spark, database, server, tmp_path / "tables")
