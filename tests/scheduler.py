@@ -16,6 +16,8 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 SPARK: Final = "tests/integration/pipeline/"
+"""The files whose tests share a session of Spark, but for those that start all of their own."""
+OWN_SPARK: Final = f"{SPARK}cluster/"
 
 _CORES: Final = len(os.sched_getaffinity(0))
 
@@ -44,10 +46,14 @@ class FewSparks(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has n
         number = int(node.gateway.id.removeprefix("gw"))
         sparks_first = number < max(1, _CORES // 2)
         files: list[str] = list(self.workqueue)
-        own = [file for file in files if file.startswith(SPARK) == sparks_first]
+        own = [file for file in files if _shares_spark(file) == sparks_first]
         if not own and (number == 0 or number < min(_CORES, self.numnodes - 1)):
             own = files
         return own[0] if own else None
+
+
+def _shares_spark(file: str) -> bool:
+    return file.startswith(SPARK) and not file.startswith(OWN_SPARK)
 
 
 @pytest.hookimpl(tryfirst=True)

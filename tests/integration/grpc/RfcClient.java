@@ -17,6 +17,7 @@ import io.grpc.StatusRuntimeException;
 import io.grpc.protobuf.ProtoUtils;
 import io.grpc.stub.ClientCalls;
 import java.nio.ByteBuffer;
+import java.nio.channels.ClosedChannelException;
 import java.util.Iterator;
 import java.util.zip.CRC32C;
 import kdb.wal.v1.Rfc010.AckRequest;
@@ -71,13 +72,18 @@ public final class RfcClient {
                 more = read();
             } catch (StatusRuntimeException ended) {
                 Status status = ended.getStatus();
-                if (status.getCode() != Status.Code.UNAVAILABLE) {
+                if (!isCut(status)) {
                     say("status", "code", status.getCode().name(), "detail", String.valueOf(status.getDescription()));
                     return;
                 }
                 say("cut", "code", status.getCode().name());
             }
         }
+    }
+
+    /** Whether a line was cut: gRPC's Java calls that UNKNOWN where it was about to write. */
+    static boolean isCut(Status status) {
+        return status.getCode() == Status.Code.UNAVAILABLE || status.getCause() instanceof ClosedChannelException;
     }
 
     /** Reads one stream; returns whether another one is to follow it. */
