@@ -30,8 +30,8 @@ LINGER_BYTES_MAX: Final = 1 << 20
 the sender would never see the answer."""
 
 TLS_END_S_MAX: Final = 1.0
-"""How long a connection that a stop has closed may take to end: a client that keeps it for later does not read, and so never
-answers the end of TLS."""
+"""How long a connection that was idle when a stop closed it may take to end: a client that keeps it for later does not read,
+and so never answers the end of TLS. One that is being answered has all of the stop's time."""
 
 TRANSPORT: Final = "headrace.transport"
 """Key of the request's scope: the connection's transport, for who must cut it off."""
@@ -55,7 +55,6 @@ class Connection(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _refusal: Refused | None = None
     _thrown_away = 0
-    _stopping = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begin to wait for the first request."""
@@ -78,9 +77,9 @@ class Connection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Close when nothing is being answered, at once or after the answer: the server stops."""
-        self._stopping = True
         super().shutdown()
-        self._end_when_closed()
+        if self.transport.is_closing():
+            self._end_when_written()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser; a head that does not end within the bounds is refused."""
@@ -119,7 +118,6 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Begin to wait for the next request, if it isn't there yet."""
         super().on_response_complete()
-        self._end_when_closed()
         if self.cycle.response_complete and not self._in_head and not self.transport.is_closing():
             self._begin_head_timer()
 
@@ -168,12 +166,10 @@ class Connection(HttpToolsProtocol):
             self.transport.write_eof()
             self._head_timer = self.loop.call_later(LINGER_S_MAX, self.transport.abort)
 
-    def _end_when_closed(self) -> None:
-        """Let a closed connection end whether or not its client answers the end of TLS; what is written goes out before."""
-        if self._stopping and self.transport.is_closing():
-            waits = self.transport.get_write_buffer_size() > 0
-            then = self._end_when_closed if waits else self.transport.abort
-            self.loop.call_later(TLS_END_S_MAX, then)
+    def _end_when_written(self) -> None:
+        """Let a closed connection end, whether or not its client answers the end of TLS, once that is written."""
+        waits = self.transport.get_write_buffer_size() > 0
+        self.loop.call_later(TLS_END_S_MAX, self._end_when_written if waits else self.transport.abort)
 
     def _begin_head_timer(self) -> None:
         self._end_head_timer()
